@@ -11,7 +11,7 @@
 //! | Which tokens are evaluated? | [`Batch`], validated as [`CheckedBatch`] | `llama_batch`, `llama_batch_allocr::init` |
 //! | Which tokens does one forward pass take? | [`Split`] fills a [`UBatch`] | `split_simple`, `split_equal` |
 //! | Which output row belongs to which token? | [`OutputMap`] | `output_ids`, `out_ids`, `llama_get_logits_ith` |
-//! | Where are keys and values stored? | [`KvLedger`]; a device executes its [`KvCommands`] | `llama_memory_seq_rm`, `_cp`, `_keep`, `_add` |
+//! | Where are keys and values stored? | [`KvLedger`]; a device executes its [`KvCommands`] | `llama_memory_seq_rm`, `_cp`, `_add` |
 //!
 //! # Examples
 //! One step, from requests to a micro-batch: one agent decodes, another one prefills its prompt.

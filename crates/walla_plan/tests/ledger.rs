@@ -95,8 +95,7 @@ fn refusals_name_what_is_missing() {
     let unknown = LedgerError::UnknownSequence { seq: stranger, sequences_max: 3 };
     assert_eq!(ledger.append(stranger, 1, &mut commands), Err(unknown.clone()));
     assert_eq!(ledger.remove(stranger, .., &mut commands), Err(unknown.clone()));
-    assert_eq!(ledger.copy(A, stranger, .., &mut commands), Err(unknown.clone()));
-    assert_eq!(ledger.keep(stranger, &mut commands), Err(unknown));
+    assert_eq!(ledger.copy(A, stranger, .., &mut commands), Err(unknown));
     assert_eq!((ledger.len(stranger), ledger.pages(stranger)), (0, &[][..]));
 }
 
@@ -129,15 +128,6 @@ fn appends_within_a_reservation_succeed() {
     ledger.remove(A, 1.., &mut commands).unwrap();
     ledger.reserve(A, 3, &mut commands).unwrap();
     assert_eq!(ledger.pages(A).len(), 1, "a removal gives the reservation back");
-}
-
-#[test]
-fn trim_returns_only_reserved_pages() {
-    let (mut ledger, mut commands) = ledger();
-    ledger.append(A, 5, &mut commands).unwrap();
-    ledger.reserve(A, 10, &mut commands).unwrap();
-    ledger.trim(A).unwrap();
-    assert_eq!((ledger.len(A), ledger.pages(A).len(), ledger.fenced_pages()), (5, 2, 2));
 }
 
 #[test]
@@ -275,16 +265,17 @@ fn recurrent_state_is_kept_whole_or_removed() {
 }
 
 #[test]
-fn keep_removes_all_other_sequences() {
+fn the_removal_of_recurrent_state_needs_a_command() {
     let mut ledger = KvLedger::new(LedgerOptions { recurrent: true, ..OPTIONS }).unwrap();
     let mut commands = KvCommands::with_capacity(2);
     for seq in [A, B, C] {
         ledger.append(seq, 5, &mut commands).unwrap();
     }
-    ledger.keep(B, &mut commands).unwrap();
+    ledger.remove(A, .., &mut commands).unwrap();
+    ledger.remove(C, .., &mut commands).unwrap();
     assert_eq!([A, B, C].map(|seq| ledger.len(seq)), [0, 5, 0]);
     let full = LedgerError::CommandsFull { wanted: 1, free: 0 };
-    assert_eq!(ledger.clear(&mut commands), Err(full));
+    assert_eq!(ledger.remove(B, .., &mut commands), Err(full));
     assert_eq!(ledger.len(B), 5);
 }
 
@@ -348,16 +339,16 @@ fn a_batch_gets_all_of_its_pages_or_none() {
     fill(&mut batch, [(C, 16), (B, 9)]);
     let checked = batch.check(&ledger).unwrap();
     let refusal = LedgerError::NoPages { wanted_pages: 7, free_pages: 6, fenced_pages: 0 };
-    assert_eq!(ledger.append_batch(checked, &mut commands), Err(refusal));
+    assert_eq!(ledger.reserve_batch(checked, &mut commands), Err(refusal));
     assert_eq!((ledger.len(C), ledger.pages(C).len(), ledger.free_pages()), (0, 0, 6));
 
     fill(&mut batch, [(C, 12), (B, 9)]);
     let checked = batch.check(&ledger).unwrap();
     let full = LedgerError::CommandsFull { wanted: 1, free: 0 };
-    assert_eq!(ledger.append_batch(checked, &mut KvCommands::with_capacity(0)), Err(full));
+    assert_eq!(ledger.reserve_batch(checked, &mut KvCommands::with_capacity(0)), Err(full));
     ledger.reserve_batch(checked, &mut commands).unwrap();
     assert_eq!((ledger.len(C), ledger.free_pages(), commands.as_slice().len()), (0, 0, 1));
-    ledger.append_batch(checked, &mut commands).unwrap();
+    ledger.append_reserved(checked);
     assert_eq!((ledger.len(C), ledger.len(B), commands.as_slice().len()), (12, 15, 1));
     ledger.assert_consistent();
 }

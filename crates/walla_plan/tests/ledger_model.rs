@@ -22,8 +22,6 @@ enum Operation {
     RemoveAndShift { seq: u32, start: u32, len: u32 },
     Shift { seq: u32, from: u32, delta: i64 },
     Copy { source: u32, destination: u32, len: u32 },
-    Keep { seq: u32 },
-    Trim { seq: u32 },
     Limit { pages: u32 },
     Confine { end: u32 },
     EndStep { lag: u64 },
@@ -41,8 +39,6 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (seq(), 0u32..30, -6i64..3).prop_map(|(seq, from, delta)| Shift { seq, from, delta }),
         3 => (seq(), seq(), 0u32..40)
             .prop_map(|(source, destination, len)| Copy { source, destination, len }),
-        1 => seq().prop_map(|seq| Keep { seq }),
-        1 => seq().prop_map(|seq| Trim { seq }),
         1 => prop_oneof![0u32..12, Just(u32::MAX)].prop_map(|pages| Limit { pages }),
         1 => prop_oneof![2u32..20, Just(u32::MAX)].prop_map(|end| Confine { end }),
         6 => (0u64..3).prop_map(|lag| EndStep { lag }),
@@ -156,13 +152,6 @@ impl World {
                     self.model[destination as usize] = prefix;
                 }
             }
-            Operation::Keep { seq } => {
-                ledger.keep(SeqId(seq), commands)?;
-                for other in (0..SEQUENCES).filter(|other| *other != seq) {
-                    self.model[other as usize].clear();
-                }
-            }
-            Operation::Trim { seq } => ledger.trim(SeqId(seq))?,
             Operation::Limit { pages } => {
                 let over = ledger.limit_pages(pages);
                 assert_eq!(over, ledger.used_pages().saturating_sub(ledger.usable_pages()));
@@ -291,7 +280,9 @@ proptest! {
         // After all fences have passed and without a limit, no page is leaked.
         world.ledger.limit_pages(u32::MAX);
         world.ledger.confine(u32::MAX, &mut world.commands);
-        world.ledger.clear(&mut world.commands).unwrap();
+        for seq in (0..SEQUENCES).map(SeqId) {
+            world.ledger.remove(seq, .., &mut world.commands).unwrap();
+        }
         world.ledger.retire(world.step);
         world.ledger.release_up_to(world.step);
         prop_assert_eq!(world.ledger.free_pages(), pages - 1);
@@ -323,8 +314,6 @@ fn the_model_reaches_every_successful_operation() {
         Append { seq: 2, tokens: 5 },
         EndStep { lag: 0 },
         Remove { seq: 2, start: 4, len: 30 },
-        Trim { seq: 1 },
-        Keep { seq: 1 },
         EndStep { lag: 0 },
     ];
     for operation in &script {

@@ -35,20 +35,6 @@ impl KvLedger {
         Ok(())
     }
 
-    /// [`append`](Self::append)s every token of a batch, or none.
-    ///
-    /// # Errors
-    /// The errors of [`reserve_batch`](Self::reserve_batch).
-    pub fn append_batch(
-        &mut self,
-        batch: CheckedBatch<'_>,
-        commands: &mut KvCommands,
-    ) -> Result<(), LedgerError> {
-        self.reserve_batch(batch, commands)?;
-        self.append_reserved(batch);
-        Ok(())
-    }
-
     /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch). Nothing may be
     /// appended, copied or truncated in between. Checks nothing again and cannot fail.
     pub fn append_reserved(&mut self, batch: CheckedBatch<'_>) {

@@ -28,7 +28,7 @@
 //! | `seq_rm(p0, p1)` then `seq_add(p1, -1, p0 - p1)` | [`remove_and_shift(seq, p0..p1)`](KvLedger::remove_and_shift) |
 //! | `llama_memory_seq_add` | [`shift`](KvLedger::shift): downwards only, because there are no holes |
 //! | `llama_memory_seq_cp` | [`copy`](KvLedger::copy): a prefix, into an empty sequence |
-//! | `llama_memory_seq_keep`, `llama_memory_clear` | [`keep`](KvLedger::keep), [`clear`](KvLedger::clear) |
+//! | `llama_memory_seq_keep`, `llama_memory_clear` | [`remove`](KvLedger::remove) of each sequence |
 //! | `llama_memory_seq_pos_min`, `_max` | always 0; [`len`](KvLedger::len)` - 1` |
 //! | `llama_memory_can_shift` | [`LedgerOptions::can_shift`] and not [`LedgerOptions::recurrent`] |
 //! | `llama_memory_seq_div` | – (positions are cells, and cells are integers) |

@@ -1,4 +1,4 @@
-//! Sequence operations: removal, copy, keep (llama.cpp's memory API on pages).
+//! Sequence operations: removal and copy (llama.cpp's memory API on pages).
 
 use core::ops::RangeBounds;
 
@@ -41,7 +41,12 @@ impl KvLedger {
         let len = self.sequence(seq)?.tokens;
         let range = clip(range, len);
         if range == (0..len) {
-            return self.remove_whole(seq, commands);
+            if self.options.recurrent && len > 0 {
+                self.refuse_commands(1, commands)?;
+                commands.push(KvCommand::ClearSequence { seq });
+            }
+            self.cut_to(seq, 0);
+            return Ok(());
         }
         if range.is_empty() {
             return Ok(());
@@ -111,63 +116,6 @@ impl KvLedger {
     ) -> Result<(), LedgerError> {
         let positions = self.append(seq, tokens, commands)?;
         self.sequences[seq.index()].written = positions.end;
-        Ok(())
-    }
-
-    /// Removes every sequence except `seq`. O(sequences).
-    ///
-    /// # Errors
-    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list cannot take one
-    /// command for each recurrent sequence that is removed.
-    pub fn keep(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
-        self.sequence(seq)?;
-        self.remove_all_but(Some(seq), commands)
-    }
-
-    /// Removes every sequence. O(sequences).
-    ///
-    /// # Errors
-    /// [`LedgerError::CommandsFull`] as for [`keep`](Self::keep).
-    pub fn clear(&mut self, commands: &mut KvCommands) -> Result<(), LedgerError> {
-        self.remove_all_but(None, commands)
-    }
-
-    /// Releases reserved pages that hold no token.
-    ///
-    /// # Errors
-    /// [`LedgerError::UnknownSequence`].
-    pub fn trim(&mut self, seq: SeqId) -> Result<(), LedgerError> {
-        let tokens = self.sequence(seq)?.tokens;
-        self.cut_to(seq, tokens);
-        Ok(())
-    }
-
-    fn remove_all_but(
-        &mut self,
-        kept: Option<SeqId>,
-        commands: &mut KvCommands,
-    ) -> Result<(), LedgerError> {
-        if self.options.recurrent {
-            let gone = |(index, sequence): &(usize, &super::ledger::Sequence)| {
-                kept.is_none_or(|seq| seq.index() != *index) && sequence.tokens > 0
-            };
-            let wanted = self.sequences.iter().enumerate().filter(gone).count();
-            self.refuse_commands(wanted, commands)?;
-        }
-        for seq in (0..self.options.sequences_max).map(SeqId) {
-            if kept != Some(seq) {
-                self.remove_whole(seq, commands)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove_whole(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
-        if self.options.recurrent && !self.is_empty(seq) {
-            self.refuse_commands(1, commands)?;
-            commands.push(KvCommand::ClearSequence { seq });
-        }
-        self.cut_to(seq, 0);
         Ok(())
     }
 
