@@ -92,8 +92,17 @@ impl CacheSize {
     }
 
     /// The default on a device with this many free bytes, for a model of this size: on a CPU as
-    /// [`of_cpu`](Self::of_cpu) with the bytes that the model leaves, on a GPU a full context for
-    /// each of 64 agents.
+    /// a part of the bytes that the model leaves, on a GPU a full context for each of 64 agents.
+    ///
+    /// # Examples
+    /// ```
+    /// use walla_plan::{CacheNeeds, CacheSize};
+    /// // A 0.5B model of 400 MiB on a machine with 2.4 GiB of free memory.
+    /// let needs = CacheNeeds { context_tokens: 1_024, kv_bytes_per_token: 12_288, state_bytes_per_agent: 0 };
+    /// let size = CacheSize::of_device(needs, true, Some(2_448 << 20), 400 << 20);
+    /// assert_eq!((size.agents, size.kv_tokens), (64, 21_840));
+    /// assert_eq!(size.limit.to_string(), "an eighth of the 2048 MiB that the model leaves");
+    /// ```
     #[must_use]
     pub fn of_device(
         needs: CacheNeeds,
@@ -109,18 +118,7 @@ impl CacheSize {
     }
 
     /// The default on a CPU with this many free bytes, or an unknown number.
-    ///
-    /// # Examples
-    /// ```
-    /// use walla_plan::{CacheNeeds, CacheSize};
-    /// // A 0.5B model on a machine with 2 GiB of free memory.
-    /// let needs = CacheNeeds { context_tokens: 1_024, kv_bytes_per_token: 12_288, state_bytes_per_agent: 0 };
-    /// let size = CacheSize::of_cpu(needs, Some(2 << 30));
-    /// assert_eq!((size.agents, size.kv_tokens), (64, 21_840));
-    /// assert_eq!(size.limit.to_string(), "an eighth of the 2048 MiB that the model leaves");
-    /// ```
-    #[must_use]
-    pub fn of_cpu(needs: CacheNeeds, free_bytes: Option<u64>) -> Self {
+    fn of_cpu(needs: CacheNeeds, free_bytes: Option<u64>) -> Self {
         let (bytes, limit) = match free_bytes {
             None => (BYTES_UNKNOWN, CacheLimit::Unknown),
             Some(free) if free / FREE_PART < BYTES_MAX => {

@@ -216,22 +216,6 @@ fn whole_pages_are_remapped_instead_of_copied() {
 }
 
 #[test]
-fn shifts_move_down_over_existing_cells() {
-    let (mut ledger, mut commands) = ledger();
-    ledger.append(A, 10, &mut commands).unwrap();
-    ledger.retire(1);
-    for (from, delta) in [(4, 1), (4, -5), (4, i64::MIN), (4, i64::MAX)] {
-        let refusal = LedgerError::ShiftLeavesHole { seq: A, from, delta };
-        assert_eq!(ledger.shift(A, from, delta, &mut commands), Err(refusal));
-    }
-    ledger.shift(A, 4, 0, &mut commands).unwrap();
-    ledger.shift(A, 10, 3, &mut commands).unwrap(); // no token there
-    assert_eq!(ledger.len(A), 10);
-    ledger.shift(A, 4, -4, &mut commands).unwrap();
-    assert_eq!(ledger.len(A), 6);
-}
-
-#[test]
 fn shifts_are_refused_for_models_without_shift() {
     let mut ledger = KvLedger::new(LedgerOptions { can_shift: false, ..OPTIONS }).unwrap();
     let mut commands = KvCommands::with_capacity(32);
@@ -252,7 +236,6 @@ fn recurrent_state_is_kept_whole_or_removed() {
     assert_eq!(ledger.remove(A, 5.., &mut commands), refusal);
     assert_eq!(ledger.remove(A, ..5, &mut commands), refusal);
     assert_eq!(ledger.remove_and_shift(A, 2..5, &mut commands), refusal);
-    assert_eq!(ledger.shift(A, 4, -2, &mut commands), refusal);
     assert_eq!(ledger.copy(A, B, ..5, &mut commands), refusal);
     assert!(commands.is_empty());
 

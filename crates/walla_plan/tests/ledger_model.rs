@@ -20,7 +20,6 @@ enum Operation {
     Reserve { seq: u32, tokens: u32 },
     Remove { seq: u32, start: u32, len: u32 },
     RemoveAndShift { seq: u32, start: u32, len: u32 },
-    Shift { seq: u32, from: u32, delta: i64 },
     Copy { source: u32, destination: u32, len: u32 },
     Limit { pages: u32 },
     Confine { end: u32 },
@@ -36,7 +35,6 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (seq(), 0u32..30, 0u32..30).prop_map(|(seq, start, len)| Remove { seq, start, len }),
         3 => (seq(), 0u32..30, 0u32..12)
             .prop_map(|(seq, start, len)| RemoveAndShift { seq, start, len }),
-        1 => (seq(), 0u32..30, -6i64..3).prop_map(|(seq, from, delta)| Shift { seq, from, delta }),
         3 => (seq(), seq(), 0u32..40)
             .prop_map(|(source, destination, len)| Copy { source, destination, len }),
         1 => prop_oneof![0u32..12, Just(u32::MAX)].prop_map(|pages| Limit { pages }),
@@ -135,14 +133,6 @@ impl World {
             Operation::RemoveAndShift { seq, start, len } => {
                 ledger.remove_and_shift(SeqId(seq), start..start + len, commands)?;
                 drain(&mut self.model[seq as usize], start, len);
-            }
-            Operation::Shift { seq, from, delta } => {
-                ledger.shift(SeqId(seq), from, delta, commands)?;
-                let list = &mut self.model[seq as usize];
-                if (from as usize) < list.len() {
-                    let gap = (-delta) as u32;
-                    drain(list, from - gap, gap);
-                }
             }
             Operation::Copy { source, destination, len } => {
                 ledger.copy(SeqId(source), SeqId(destination), ..len, commands)?;
@@ -310,7 +300,7 @@ fn the_model_reaches_every_successful_operation() {
         EndStep { lag: 1 },
         Copy { source: 0, destination: 2, len: 9 },
         RemoveAndShift { seq: 2, start: 1, len: 3 },
-        Shift { seq: 1, from: 9, delta: -4 },
+        RemoveAndShift { seq: 1, start: 5, len: 4 },
         Append { seq: 2, tokens: 5 },
         EndStep { lag: 0 },
         Remove { seq: 2, start: 4, len: 30 },

@@ -198,12 +198,7 @@ impl<'a> CheckedBatch<'a> {
         self.batch.is_empty()
     }
 
-    /// The token at an index.
-    ///
-    /// # Panics
-    /// If the index is not below [`len`](Self::len).
-    #[must_use]
-    pub fn token(&self, index: u32) -> TokenInput {
+    pub(crate) fn token(&self, index: u32) -> TokenInput {
         self.batch.entries[index as usize].token
     }
 
@@ -216,12 +211,7 @@ impl<'a> CheckedBatch<'a> {
         self.link(index).position
     }
 
-    /// The sequence of the token at an index.
-    ///
-    /// # Panics
-    /// If the index is not below [`len`](Self::len).
-    #[must_use]
-    pub fn seq(&self, index: u32) -> SeqId {
+    pub(crate) fn seq(&self, index: u32) -> SeqId {
         self.batch.entries[index as usize].seq
     }
 
@@ -232,18 +222,6 @@ impl<'a> CheckedBatch<'a> {
     #[must_use]
     pub fn output(&self, index: u32) -> Output {
         self.link(index).output
-    }
-
-    /// Tokens that are outputs.
-    #[must_use]
-    pub fn outputs(&self) -> u32 {
-        self.batch.index.outputs
-    }
-
-    /// Outputs with logits.
-    #[must_use]
-    pub fn logits(&self) -> u32 {
-        self.batch.index.logits
     }
 
     /// The sequences with their token counts, in the order of first appearance: the arguments for

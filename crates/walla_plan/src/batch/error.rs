@@ -116,25 +116,3 @@ pub enum BatchError {
         logits_max: u32,
     },
 }
-
-impl BatchError {
-    /// The sequence that caused the error, if any. After
-    /// [`Batch::remove_sequence`](super::Batch::remove_sequence) the other sequences can continue.
-    #[must_use]
-    pub const fn sequence(&self) -> Option<SeqId> {
-        match *self {
-            Self::SequenceOutOfRange { seq, .. }
-            | Self::TooManySequences { seq, .. }
-            | Self::PositionGap { seq, .. }
-            | Self::PositionRepeat { seq, .. }
-            | Self::ContextFull { seq, .. }
-            | Self::LastSampledNotFirst { seq, .. }
-            | Self::NothingSampled { seq, .. } => Some(seq),
-            Self::Full { .. }
-            | Self::Empty
-            | Self::TokenOutOfVocabulary { .. }
-            | Self::TooManyOutputs { .. }
-            | Self::TooManyLogits { .. } => None,
-        }
-    }
-}

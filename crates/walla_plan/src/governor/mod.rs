@@ -170,12 +170,6 @@ impl ChargedStep {
     pub const fn work(&self) -> StepWork {
         self.work
     }
-
-    /// Predicted device time without margin, in microseconds.
-    #[must_use]
-    pub const fn expected_micros(&self) -> f32 {
-        self.expected_micros
-    }
 }
 
 /// Counters of a governor.

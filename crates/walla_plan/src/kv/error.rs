@@ -60,16 +60,6 @@ pub enum LedgerError {
         /// The sequence.
         seq: SeqId,
     },
-    /// Cells can only move down, over existing tokens: a shift up would leave a hole.
-    #[error("sequence {seq}: a shift of {delta} from position {from} would leave a hole or pass 0")]
-    ShiftLeavesHole {
-        /// The sequence.
-        seq: SeqId,
-        /// First position to move.
-        from: Position,
-        /// Value to add to the positions.
-        delta: i64,
-    },
     /// Only a prefix can be shared: the range must start at 0.
     #[error("sequence {seq}: a copy starts at position 0, not {start}")]
     CopyNotPrefix {

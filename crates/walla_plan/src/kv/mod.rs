@@ -26,7 +26,7 @@
 //! |---|---|
 //! | `llama_memory_seq_rm(seq, p0, p1)` | [`remove(seq, p0..p1)`](KvLedger::remove): from the middle only with a shift |
 //! | `seq_rm(p0, p1)` then `seq_add(p1, -1, p0 - p1)` | [`remove_and_shift(seq, p0..p1)`](KvLedger::remove_and_shift) |
-//! | `llama_memory_seq_add` | [`shift`](KvLedger::shift): downwards only, because there are no holes |
+//! | `llama_memory_seq_add` alone | – (a sequence has no holes) |
 //! | `llama_memory_seq_cp` | [`copy`](KvLedger::copy): a prefix, into an empty sequence |
 //! | `llama_memory_seq_keep`, `llama_memory_clear` | [`remove`](KvLedger::remove) of each sequence |
 //! | `llama_memory_seq_pos_min`, `_max` | always 0; [`len`](KvLedger::len)` - 1` |
@@ -61,7 +61,7 @@ pub struct PageId(pub u32);
 
 impl PageId {
     /// The page that padding rows write to. No sequence ever owns it.
-    pub const PADDING: Self = Self(0);
+    pub(crate) const PADDING: Self = Self(0);
 
     /// The id as an index.
     #[must_use]

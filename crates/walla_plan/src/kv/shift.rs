@@ -111,34 +111,6 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Adds `delta` to the positions of all tokens from `from` on (llama.cpp's `seq_add(from, -1,
-    /// delta)`).
-    ///
-    /// A sequence has no holes, so tokens can only move down, over the `-delta` tokens before
-    /// `from`, which are removed. Does nothing if `delta` is 0 or no token is moved.
-    ///
-    /// # Errors
-    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0;
-    /// otherwise the errors of [`remove_and_shift`](Self::remove_and_shift).
-    pub fn shift(
-        &mut self,
-        seq: SeqId,
-        from: Position,
-        delta: i64,
-        commands: &mut KvCommands,
-    ) -> Result<(), LedgerError> {
-        let len = self.sequence(seq)?.tokens;
-        if delta == 0 || from >= len {
-            return Ok(());
-        }
-        match u64::try_from(-i128::from(delta)) {
-            Ok(gap) if gap <= u64::from(from) => {
-                self.remove_and_shift(seq, from - gap as u32..from, commands)
-            }
-            _ => Err(LedgerError::ShiftLeavesHole { seq, from, delta }),
-        }
-    }
-
     /// Pages with other owners that closing the gap would write: the number of free pages needed.
     fn shared_pages_written(&self, closing: Closing) -> u32 {
         let pages = self.pages(closing.seq);

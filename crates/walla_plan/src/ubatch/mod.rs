@@ -43,8 +43,6 @@ pub struct Run {
     pub first_row: u32,
     /// Rows, at least 1; their positions are consecutive.
     pub rows: u32,
-    /// Position of the first row.
-    pub first_position: Position,
 }
 
 /// Rows for one forward pass. The caller owns the storage and reuses it.
@@ -53,7 +51,6 @@ pub struct UBatch {
     rows: Vec<Row>,
     runs: Vec<Run>,
     capacity: u32,
-    decode_rows: u32,
     output_rows: Range<u32>,
     logits_rows: Range<u32>,
 }
@@ -67,16 +64,9 @@ impl UBatch {
             rows: Vec::with_capacity(capacity as usize),
             runs: Vec::with_capacity(capacity as usize),
             capacity,
-            decode_rows: 0,
             output_rows: 0..0,
             logits_rows: 0..0,
         }
-    }
-
-    /// Maximum number of rows.
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        self.capacity
     }
 
     /// The rows.
@@ -104,14 +94,6 @@ impl UBatch {
         self.rows.is_empty()
     }
 
-    /// Leading rows whose sequence has no other row left in the batch: the rows for a decode
-    /// kernel. A ragged split puts all such sequences first. Other splits count only the leading
-    /// rows that satisfy the condition.
-    #[must_use]
-    pub fn decode_rows(&self) -> u32 {
-        self.decode_rows
-    }
-
     /// The batch's output rows that this micro-batch fills.
     #[must_use]
     pub fn output_rows(&self) -> Range<u32> {
@@ -124,35 +106,23 @@ impl UBatch {
         self.logits_rows.clone()
     }
 
-    /// Batch indices of the rows.
-    pub fn batch_indices(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.rows.iter().map(|row| row.batch_index)
-    }
-
     fn start(&mut self, output_rows: u32, logits_rows: u32) {
         self.rows.clear();
         self.runs.clear();
-        self.decode_rows = 0;
         self.output_rows = output_rows..output_rows;
         self.logits_rows = logits_rows..logits_rows;
     }
 
-    /// Adds a row and returns its index. `is_decode`: the row is the only one left of its sequence.
+    /// Adds a row and returns its index.
     #[inline]
-    fn add(&mut self, row: Row, is_decode: bool) -> u32 {
+    fn add(&mut self, row: Row) -> u32 {
         let number = self.len();
         if let Some(previous) = row.previous {
             self.rows[previous as usize].is_last = false;
         }
         match self.runs.last_mut() {
             Some(run) if run.seq == row.seq => run.rows += 1,
-            _ => {
-                let (seq, first_position) = (row.seq, row.position);
-                self.runs.push(Run { seq, first_row: number, rows: 1, first_position });
-            }
-        }
-        if is_decode && self.decode_rows == number {
-            self.decode_rows += 1;
+            _ => self.runs.push(Run { seq: row.seq, first_row: number, rows: 1 }),
         }
         self.output_rows.end += u32::from(row.output_row.is_some());
         self.logits_rows.end += u32::from(row.logits_row.is_some());

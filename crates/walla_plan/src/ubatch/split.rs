@@ -61,7 +61,7 @@ impl<'a> CheckedBatch<'a> {
 
 /// Splits a batch, one micro-batch per call. Different kinds of split can be mixed.
 ///
-/// Every method fills `ubatch` with up to `rows_max` rows (clamped to `1..=ubatch.capacity()`) and
+/// Every method fills `ubatch` with up to `rows_max` rows (at least 1, at most its capacity) and
 /// returns `false` when no token is left. All splits take the tokens of one sequence in ascending
 /// positions. The preceding tokens of a row are therefore in the cache or in the same micro-batch.
 ///
@@ -87,8 +87,8 @@ impl<'a> CheckedBatch<'a> {
 /// let mut ubatch = UBatch::with_capacity(64);
 /// let mut split = batch.check(&ledger)?.split(&mut splitter, &mut outputs);
 /// assert!(split.ragged(64, &mut ubatch));
-/// assert_eq!(ubatch.decode_rows(), 4); // first, whatever the batch's order
 /// assert_eq!((ubatch.len(), ubatch.runs().len()), (14, 5));
+/// assert_eq!(ubatch.runs()[4].seq, SeqId(7)); // last, whatever the batch's order
 /// assert!(!split.ragged(64, &mut ubatch)); // one pass
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -195,7 +195,7 @@ impl Split<'_> {
     fn start(&mut self, rows_max: u32, ubatch: &mut UBatch) -> u32 {
         ubatch.start(self.outputs.rows(), self.outputs.logits_rows());
         self.ubatch += 1;
-        rows_max.clamp(1, ubatch.capacity())
+        rows_max.clamp(1, ubatch.capacity)
     }
 
     /// Moves the next token of a sequence to the micro-batch. The sequence must have one.
@@ -217,8 +217,7 @@ impl Split<'_> {
             output_row,
             logits_row,
         };
-        let is_decode = cursor.left == 1 && previous.is_none();
-        let number = ubatch.add(row, is_decode);
+        let number = ubatch.add(row);
         let cursor = &mut self.splitter.cursors[slot as usize];
         cursor.next = link.next;
         cursor.taken += 1;

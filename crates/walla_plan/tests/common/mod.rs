@@ -110,7 +110,7 @@ impl Rig {
         if used.steps == 0 {
             used.smallest_micros = self.governor.stats().smallest_micros as f32;
         }
-        let micros = device(work, step.expected_micros());
+        let micros = device(work, self.governor.expect_micros(work));
         self.governor.observe(step, (micros * 1e3) as u64);
         used.measured_micros += micros;
         used.steps += 1;
