@@ -153,6 +153,34 @@ impl Ask {
         Self { options, ..self }
     }
 
+    /// Asks how probable each of these texts is as the answer, in place of an answer: for ranking
+    /// lines, or choosing among intents or moves. The result is one
+    /// [`ReplyScores`](crate::ReplyScores); otherwise the ask is an [aside](Self::aside). For the
+    /// kinds [`Chat`](AskKind::Chat), [`Continue`](AskKind::Continue) and raw text. The rules are
+    /// those of [`AskOptions::score`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::prelude::*;
+    /// const MOODS: [&str; 3] = ["friendly", "wary", "hostile"];
+    /// fn judge(mut commands: Commands, guard: Single<Entity, With<Agent>>) {
+    ///     let ask = Ask::new(*guard, "A stranger draws a knife. Your mood, in one word?");
+    ///     commands.trigger(ask.scoring(MOODS));
+    /// }
+    /// fn judged(scores: On<bevy_walla::ReplyScores>) {
+    ///     if let Some(best) = scores.best() {
+    ///         println!("The guard is {}.", MOODS[best.index as usize]);
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn scoring(self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let score = AskOptions::score(texts).score;
+        let options = AskOptions { score, ..self.options };
+        Self { options, ..self }
+    }
+
     /// Sets the tag.
     #[must_use]
     pub fn tagged(self, tag: u64) -> Self {

@@ -65,6 +65,7 @@
 //! | [`SimulatedCall`] | a call of an agent with [`Simulation`], which is not real |
 //! | [`ResultRefused`] | a result that belongs to no open call of the agent |
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
+//! | [`ReplyScores`] | how probable the texts of [`Ask::scoring`] are |
 //! | [`TurnsDropped`] | the agent has forgotten the oldest turns of its conversation |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
@@ -151,7 +152,7 @@
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
 //! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`],
-//! [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and replaced. The
+//! [`ReplyScores`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and replaced. The
 //! others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
@@ -237,7 +238,8 @@ pub use memories::{
 pub use plugin::WallaPlugin;
 pub use recording::WallaRecording;
 pub use reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
+    TurnsDropped,
 };
 pub use save::ConversationError;
 pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
@@ -272,9 +274,9 @@ pub use walla_runtime::{
     ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions,
     EngineError, EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
     GpuContext, InlineText, KvFileError, KvType, MatchError, ModelCard, ModelSource, Notes,
-    RemoteError, ReplyError, ReplyId, ReplyInProgress, ResultError, Route, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
-    UnmarkedCalls, Unsupported, Usage, VocabularyError,
+    RemoteError, ReplyError, ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker,
+    TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer,
+    TokenizerError, Turn, UnmarkedCalls, Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

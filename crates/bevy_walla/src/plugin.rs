@@ -20,7 +20,8 @@ use crate::engines::{
 use crate::misuse;
 use crate::recording::recorded;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
+    TurnsDropped,
 };
 use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
@@ -588,6 +589,7 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyReasoning>()
             .add_message::<ReplySentence>()
             .add_message::<ReplyToken>()
+            .add_message::<ReplyScores>()
             .add_message::<AgentCalled>()
             .add_message::<CallRefused>()
             .add_message::<SimulatedCall>()

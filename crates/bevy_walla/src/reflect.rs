@@ -15,7 +15,8 @@ use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::fork::{ForkOf, Simulation};
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
+    TurnsDropped,
 };
 use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
@@ -53,6 +54,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<ReplyReasoning>()
         .register_type::<ReplySentence>()
         .register_type::<ReplyToken>()
+        .register_type::<ReplyScores>()
         .register_type::<TurnsDropped>()
         .register_type::<ReplyFinished>()
         .register_type::<ReplyFailed>()

@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use std::sync::Arc;
 use walla_runtime::{
-    DELTA_BYTES_MAX, FinishReason, InlineText, ReplyError, ReplyId, TokenLogprobs, Usage,
+    DELTA_BYTES_MAX, FinishReason, InlineText, ReplyError, ReplyId, Score, TokenLogprobs, Usage,
 };
 
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
@@ -83,6 +83,35 @@ pub struct ReplyToken {
     pub tag: u64,
     /// The token and its alternatives, with their log-probabilities.
     pub logprobs: Arc<TokenLogprobs>,
+}
+
+/// The scores of all texts of an ask ([`Ask::scoring`](crate::Ask::scoring)). Published before its
+/// [`ReplyFinished`] with [`FinishReason::Scored`].
+#[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
+pub struct ReplyScores {
+    /// The agent.
+    #[event_target]
+    pub agent: Entity,
+    /// The reply.
+    pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
+    /// One for each text, in the order of the texts.
+    pub scores: Arc<[Score]>,
+}
+
+impl ReplyScores {
+    /// The score of the most probable text, by the mean of its tokens. `None` without texts.
+    #[must_use]
+    pub fn best(&self) -> Option<Score> {
+        let better = |a: &&Score, b: &&Score| a.per_token().total_cmp(&b.per_token());
+        self.scores.iter().max_by(better).copied()
+    }
 }
 
 /// The agent has forgotten the oldest turns of its conversation, because they did not fit in its

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, CacheError, Call, CallError, CallId, Capabilities,
     Command, DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, History,
-    InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, TrySendError,
-    Usage,
+    InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score,
+    TrySendError, Usage,
 };
 
 use crate::error::WallaError;
@@ -311,6 +311,9 @@ impl Inner {
                     self.cancelled(agent, Some(reply));
                 }
             }
+            Command::Ask { agent, reply_id, options, .. } if options.score.is_some() => {
+                self.score(agent, reply_id, options.score.as_deref().unwrap_or_default());
+            }
             Command::Ask { agent, reply_id, prompt, .. } => self.ask(agent, reply_id, prompt),
             Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
                 let Some(scripted) = self.agents.get_mut(&agent) else { return };
@@ -319,6 +322,22 @@ impl Inner {
                 self.cancelled(agent, reply);
             }
         }
+    }
+
+    /// Scores texts at once: a word counts as a token, and earlier texts are more probable.
+    fn score(&mut self, agent: AgentId, reply_id: ReplyId, texts: &[String]) {
+        let mut send = |what| self.events.push_back(Event { agent, reply_id, what });
+        if !self.agents.contains_key(&agent) {
+            return send(ReplyEvent::Failed(ReplyError::UnknownAgent));
+        }
+        send(ReplyEvent::Started { prompt_tokens: 1 });
+        for (index, text) in (0..).zip(texts) {
+            let tokens = text.split_whitespace().count() as u32;
+            let log_probability = -(((index + 1) * tokens) as f32);
+            send(ReplyEvent::Score(Score { index, tokens, log_probability }));
+        }
+        let (reason, usage) = (FinishReason::Scored, Usage::default());
+        send(ReplyEvent::Finished { reason, usage });
     }
 
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use walla_recall::{AgentRecall, RecallClient};
 use walla_runtime::{
     AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
-    Detail, Prompt, ReplyError, Turn,
+    Detail, FinishReason, Prompt, ReplyError, Score, Turn,
 };
 
 use crate::dispatcher::{Changes, Dispatcher};
@@ -135,6 +135,47 @@ impl Agent {
     ) -> Reply {
         let result = |(id, text): (CallId, T)| CallResult { id, text: text.into() };
         self.ask_with(Prompt::Results(results.into_iter().map(result).collect()))
+    }
+
+    /// How probable each of these texts is as the answer to a prompt, in the order of the texts:
+    /// for ranking lines, or choosing among intents or moves. The conversation does not change. The
+    /// prompt is evaluated once, and each text costs its own tokens: hundreds of short texts are
+    /// fine. See [`AskOptions::score`], which has the rules; [`ask_with_options`] with it returns
+    /// each score as soon as it is known.
+    ///
+    /// # Errors
+    /// As for a reply. [`ReplyError::Unsupported`] for [`Prompt::Results`], [`Prompt::Again`], and
+    /// by remote engines; [`ReplyError::PromptTooLong`] if prompt and longest text exceed the
+    /// context.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the work.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run(guard: walla::Agent) -> Result<(), walla::ReplyError> {
+    /// use walla::Prompt;
+    /// let lines = ["Halt! Who goes there?", "Welcome, friend.", "The market is closed."];
+    /// let prompt = Prompt::Chat("A stranger walks up to the gate.".into());
+    /// let scores = guard.score(prompt, lines).await?;
+    /// let best = scores.iter().max_by(|a, b| a.per_token().total_cmp(&b.per_token()));
+    /// println!("{:?}", best.map(|score| lines[score.index as usize]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`ask_with_options`]: Self::ask_with_options
+    pub async fn score(
+        &self,
+        prompt: Prompt,
+        texts: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Vec<Score>, ReplyError> {
+        let reply = self.ask_with_options(prompt, AskOptions::score(texts));
+        let finished = reply.finish().await?;
+        match finished.reason {
+            FinishReason::Scored => Ok(finished.scores),
+            reason => Err(ReplyError::Text(format!("the scores ended early: {reason:?}"))),
+        }
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the

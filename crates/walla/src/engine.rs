@@ -10,7 +10,7 @@ use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     AgentSpec, Deadlines, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
-    FrameBudget, ModelCard, ModelSource, Pacing, TemplateChoice,
+    FrameBudget, ModelCard, ModelSource, Pacing, Prompt, ReplyError, Score, TemplateChoice,
 };
 
 use walla_embed::{EmbedError, Embedding, Purpose};
@@ -541,6 +541,36 @@ impl Engine {
     #[must_use]
     pub fn agent_with(&self, spec: AgentSpec) -> Agent {
         Agent::new(Arc::clone(&self.dispatcher), self.recall.clone(), spec)
+    }
+
+    /// How probable each of these texts is behind a raw prompt, in the order of the texts: for
+    /// evaluation, or a choice without a character. The prompt is evaluated once, and each text
+    /// costs its own tokens. [`Agent::score`] scores answers of a character, and describes the
+    /// rules and errors.
+    ///
+    /// # Errors
+    /// As for [`Agent::score`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the work.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run(engine: walla::Engine) -> Result<(), walla::ReplyError> {
+    /// let scores = engine.score("The capital of France is", [" Paris", " Rome", " a city"]).await?;
+    /// for score in scores {
+    ///     println!("{}: {} in {} tokens", score.index, score.log_probability, score.tokens);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn score(
+        &self,
+        prompt: impl Into<String>,
+        texts: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Vec<Score>, ReplyError> {
+        let agent = self.agent("");
+        agent.score(Prompt::Raw(prompt.into()), texts).await
     }
 
     /// The memories of this engine's agents: [`Recall::update`] sends the changes of a

@@ -78,7 +78,7 @@ pub use walla_runtime::{
     Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineClient, EngineError, EngineOptions, EngineState,
     EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvFileError,
     MalformedCall, MatchError, ModelCard, ModelSource, Notes, Prompt, RefusedCall, RemoteError,
-    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, SentenceSplitter,
+    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score, SentenceSplitter,
     Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs, Turn,
     UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
 };

@@ -7,7 +7,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
     AgentId, Call, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, RefusedCall, ReplyError,
-    ReplyEvent, ReplyId, Usage,
+    ReplyEvent, ReplyId, Score, Usage,
 };
 
 use crate::dispatcher::Dispatcher;
@@ -48,6 +48,8 @@ pub struct Finished {
     pub calls: Vec<Call>,
     /// All calls that cannot be executed, with the reason.
     pub refused: Vec<RefusedCall>,
+    /// The scores of the texts of [`AskOptions::score`](crate::AskOptions::score), in their order.
+    pub scores: Vec<Score>,
     /// Why the reply ended.
     pub reason: FinishReason,
     /// Counts and times. [`Usage::first_token`] has the parts of the time to the first token:
@@ -72,6 +74,8 @@ pub struct Reply {
     calls: Vec<Call>,
     /// Calls that cannot be executed, received so far.
     refused: Vec<RefusedCall>,
+    /// Scores received so far.
+    scores: Vec<Score>,
     /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
@@ -106,6 +110,7 @@ impl Reply {
             reasoning: String::new(),
             calls: Vec::new(),
             refused: Vec::new(),
+            scores: Vec::new(),
             end: None,
         }
     }
@@ -119,6 +124,7 @@ impl Reply {
             reasoning: String::new(),
             calls: Vec::new(),
             refused: Vec::new(),
+            scores: Vec::new(),
             end: None,
         }
     }
@@ -165,7 +171,8 @@ impl Reply {
         let reasoning = std::mem::take(&mut self.reasoning);
         let calls = std::mem::take(&mut self.calls);
         let refused = std::mem::take(&mut self.refused);
-        Ok(Finished { text, reasoning, calls, refused, reason, usage })
+        let scores = std::mem::take(&mut self.scores);
+        Ok(Finished { text, reasoning, calls, refused, scores, reason, usage })
     }
 
     /// All reasoning that [`next`](Self::next) has skipped or [`next_event`](Self::next_event) has
@@ -236,6 +243,7 @@ impl Reply {
             ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
             ReplyEvent::Call(call) => self.calls.push((**call).clone()),
             ReplyEvent::CallRefused(refused) => self.refused.push((**refused).clone()),
+            ReplyEvent::Score(score) => self.scores.push(*score),
             ReplyEvent::Started { .. }
             | ReplyEvent::Token(_)
             | ReplyEvent::Logged(_)
@@ -253,6 +261,7 @@ impl Reply {
                     | ReplyEvent::Logged(_)
                     | ReplyEvent::Call(_)
                     | ReplyEvent::CallRefused(_)
+                    | ReplyEvent::Score(_)
                     | ReplyEvent::Reasoning { .. },
                 ) => continue,
                 Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),

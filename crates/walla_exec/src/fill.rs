@@ -5,12 +5,12 @@ use std::sync::Arc;
 use walla_device::CacheCommand;
 use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
 use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
-use walla_types::{Sampling, SeqId, TokenMask};
+use walla_types::{Sampling, TokenId, TokenMask};
 
 use crate::error::ExecError;
 use crate::masks::StepMask;
 
-/// How the next token of a sequence is drawn.
+/// How the token behind a row is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// The sampling parameters. Their mask is not used.
@@ -19,17 +19,23 @@ pub struct Draw<'a> {
     pub mask: Option<&'a Arc<TokenMask>>,
     /// Seed of the draw; `None`: of the sampling parameters.
     pub seed: Option<u64>,
+    /// The token that is drawn, whatever the logits are, for its log-probability: the other fields
+    /// are not used. Another token is drawn only if the logit of this one is negative infinity.
+    pub forced: Option<TokenId>,
 }
 
 impl<'a> From<&'a Sampling> for Draw<'a> {
     /// A draw with the mask of the sampling parameters.
     fn from(sampling: &'a Sampling) -> Self {
-        Self { sampling, mask: sampling.allowed_tokens(), seed: None }
+        Self { sampling, mask: sampling.allowed_tokens(), seed: None, forced: None }
     }
 }
 
-/// The draw of a sequence; `None` for sequences that only want logits.
-pub type DrawOf<'a> = dyn Fn(SeqId) -> Option<Draw<'a>> + 'a;
+/// The draw of a row with an output; `None` for rows that only want logits.
+pub type DrawOf<'a> = dyn Fn(&Row) -> Option<Draw<'a>> + 'a;
+
+/// Added to the logit of a forced token: more than any difference of logits.
+const FORCED_BIAS: f32 = 1e30;
 
 /// Returns the number of biases of a micro-batch's outputs, and whether any output requests
 /// candidates. Collects each of their masks once. Refuses a mask that allows no token of the
@@ -42,7 +48,11 @@ pub(crate) fn extras(
 ) -> Result<(u32, bool), ExecError> {
     let (mut biases, mut candidates) = (0, false);
     for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
-        let Some(Draw { sampling, mask, .. }) = draw(row.seq) else { continue };
+        let Some(Draw { sampling, mask, forced, .. }) = draw(row) else { continue };
+        if forced.is_some() {
+            biases += 1;
+            continue;
+        }
         biases += sampling.biases().len() as u32;
         candidates |= sampling.candidates() > 0;
         if let Some(mask) = mask
@@ -89,11 +99,18 @@ pub(crate) fn fill(
     for (index, row) in ubatch.rows().iter().enumerate() {
         let Some(output) = row.output_row else { continue };
         let place = &mut view.outputs[(output - first_output) as usize];
-        let Some(Draw { sampling, mask, seed }) = draw(row.seq).filter(|_| row.output.samples())
+        let Some(Draw { sampling, mask, seed, forced }) =
+            draw(row).filter(|_| row.output.samples())
         else {
             *place = logits_only(row, index as u32);
             continue;
         };
+        if let Some(token) = forced {
+            *place = forced_row(row, index as u32, biases);
+            view.biases[biases as usize] = BiasRow { token: token.0, bias: FORCED_BIAS };
+            biases += 1;
+            continue;
+        }
         *place = output_row(row, index as u32, sampling, biases);
         let seed = seed.unwrap_or(sampling.seed());
         place.seed = [seed as u32, (seed >> 32) as u32];
@@ -107,6 +124,18 @@ pub(crate) fn fill(
 
 fn logits_only(row: &Row, index: u32) -> OutputRow {
     OutputRow { row: index, sequence: row.seq.0, position: row.position, ..OutputRow::default() }
+}
+
+/// A greedy draw with one bias.
+fn forced_row(row: &Row, index: u32, bias_first: u32) -> OutputRow {
+    OutputRow {
+        flags: OutputRow::SAMPLE,
+        top_p: 1.0,
+        repetition_penalty: 1.0,
+        bias_first,
+        bias_count: 1,
+        ..logits_only(row, index)
+    }
 }
 
 fn step_row(row: &Row, table: u32, first_output: u32) -> StepRow {

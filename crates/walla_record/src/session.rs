@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use walla_runtime::{
     AgentId, AskOptions, Command, Event, FinishReason, Logged, Prompt, ReplyError, ReplyEvent,
-    ReplyId, Usage,
+    ReplyId, Score, Usage,
 };
 use walla_types::TokenId;
 
@@ -62,6 +62,8 @@ pub struct ReplyText {
     pub reasoning: String,
     /// Texts of calls and refused calls, in order.
     pub calls: Vec<String>,
+    /// Scores of texts, in place of a text.
+    pub scores: Vec<Score>,
     /// How it ended. `None`: it did not.
     pub end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
@@ -81,6 +83,7 @@ impl ReplyText {
             }
             ReplyEvent::Call(call) => self.calls.push(call.text()),
             ReplyEvent::CallRefused(refused) => self.calls.push(refused.call.text.clone()),
+            ReplyEvent::Score(score) => self.scores.push(*score),
             ReplyEvent::Logged(Logged::Begun) => self.has_begun = true,
             ReplyEvent::Logged(Logged::Tokens(run)) => self.tokens.extend(run.tokens()),
             ReplyEvent::Token(_) | ReplyEvent::Logged(_) => {}

@@ -120,7 +120,7 @@ impl State {
             on: choice.key,
             ask: choice.can_move.then(|| (prompt.clone(), options.clone())),
             question,
-            is_chat: matches!(prompt, Prompt::Chat(_) | Prompt::Continue) && !options.aside,
+            is_chat: matches!(prompt, Prompt::Chat(_) | Prompt::Continue) && !options.is_aside(),
             begun: None,
             is_started: false,
             has_output: false,
@@ -206,7 +206,10 @@ impl State {
             ReplyEvent::Failed(error) => return self.failed(id, error.clone(), now),
             ReplyEvent::Delta { text, .. } => reply.speech.push_str(text),
             ReplyEvent::Call(call) => reply.actions.push(call.turn()),
-            ReplyEvent::Reasoning { .. } | ReplyEvent::CallRefused(_) | ReplyEvent::Token(_) => {}
+            ReplyEvent::Reasoning { .. }
+            | ReplyEvent::CallRefused(_)
+            | ReplyEvent::Token(_)
+            | ReplyEvent::Score(_) => {}
         }
         if !std::mem::replace(&mut reply.has_output, true) {
             reply.clear_deadline(id, &mut self.deadlines);

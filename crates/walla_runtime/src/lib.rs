@@ -43,8 +43,8 @@ pub use api::{
     CallResult, CancelAfter, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
     ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
     FinishReason, FirstTokenTimes, Logged, Notes, Pacing, PrefixCache, Prompt, RefusedCall,
-    RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Speaker,
-    TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
+    RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score,
+    Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;

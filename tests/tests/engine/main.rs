@@ -8,6 +8,7 @@ mod experts;
 mod masks;
 mod oracle_cpu;
 mod reasoning;
+mod scores;
 mod sequences;
 mod serve;
 mod several_engines;

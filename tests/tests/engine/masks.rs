@@ -49,7 +49,7 @@ fn step(sequences: &mut Sequences, samplings: &[Sampling]) -> Result<Vec<u32>, S
     for seq in 0..samplings.len() as u32 {
         batch.push(TokenInput::Id(TokenId(65 + seq)), None, SeqId(seq), Output::Sample)?;
     }
-    sequences.submit(&mut batch, &|seq| samplings.get(seq.index()).map(Into::into))?;
+    sequences.submit(&mut batch, &|row| samplings.get(row.seq.index()).map(Into::into))?;
     let completed = sequences.wait()?.expect("inline steps are complete");
     let mut drawn = Vec::new();
     sequences.executor.read_results(completed, &mut |view| {

@@ -225,7 +225,7 @@ impl EngineBridge {
         match self.open_ask(ask, removed, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
-                if let Some(mut speech) = speech.filter(|_| !ask.options.aside) {
+                if let Some(mut speech) = speech.filter(|_| !ask.options.is_aside()) {
                     speech.asked(reply_bytes);
                 }
                 if let Some(mut conversation) = conversation {
@@ -283,10 +283,11 @@ impl EngineBridge {
             content: Box::new(AskContent {
                 question: ask.text.clone(),
                 kind: ask.kind,
-                is_aside: ask.options.aside,
+                is_aside: ask.options.is_aside(),
                 speaker: ask.speaker,
                 options: ask.options.clone(),
                 removed,
+                scores: Vec::new(),
             }),
             turn: String::with_capacity(record.reply_bytes),
             stage: AskStage::Unsent,

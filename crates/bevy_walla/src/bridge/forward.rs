@@ -23,7 +23,7 @@ pub(super) fn open_ask(
     asks: &mut Messages<Ask>,
     speeches: &mut Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
 ) {
-    if !ask.options.aside
+    if !ask.options.is_aside()
         && let Ok(mut speech) = speeches.get_mut(ask.agent)
         && speech.is_silent()
     {

@@ -39,7 +39,7 @@ use bevy_ecs::prelude::*;
 use walla_recall::{Recall, RecallClient};
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
-    SentenceSplitter, Turn,
+    Score, SentenceSplitter, Turn,
 };
 
 use crate::ask::AskKind;
@@ -185,6 +185,8 @@ struct AskContent {
     options: AskOptions,
     /// Turns that a repetition has removed from the conversation.
     removed: Vec<Turn>,
+    /// Scores so far, if it asks for any.
+    scores: Vec<Score>,
 }
 
 /// An ask fits in a cache line.

@@ -18,7 +18,8 @@ use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::error::WallaError;
 use crate::fork::Simulation;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
+    TurnsDropped,
 };
 use crate::sentence::{ReplySentence, end_of};
 use crate::settings::WallaSettings;
@@ -154,6 +155,7 @@ pub(crate) struct Announcer<'w, 's> {
     reply_reasoning: MessageWriter<'w, ReplyReasoning>,
     reply_sentence: MessageWriter<'w, ReplySentence>,
     reply_token: MessageWriter<'w, ReplyToken>,
+    reply_scores: MessageWriter<'w, ReplyScores>,
     called: MessageWriter<'w, AgentCalled>,
     simulated: MessageWriter<'w, SimulatedCall>,
     call_refused: MessageWriter<'w, CallRefused>,
@@ -332,8 +334,21 @@ impl EngineBridge {
                 out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
+            ReplyEvent::Score(score) => {
+                if let Some(ask) = record.asks.get_mut(at) {
+                    ask.content.scores.push(*score);
+                }
+            }
             ReplyEvent::Logged(_) => {}
             &mut ReplyEvent::Finished { reason, usage } => {
+                if reason == FinishReason::Scored {
+                    let tag = record.tag_of(at);
+                    let scores = record.asks.get_mut(at).map(|ask| &mut ask.content.scores);
+                    let scores = scores.map(std::mem::take).unwrap_or_default().into();
+                    let scores = ReplyScores { agent, reply_id, tag, scores };
+                    out.reply_scores.write(scores.clone());
+                    out.commands.trigger(scores);
+                }
                 self.finish_ask((event.agent, at), Ok((reason, usage)), voices, out);
             }
             ReplyEvent::Failed(error) => {

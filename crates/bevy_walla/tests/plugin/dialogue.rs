@@ -418,3 +418,29 @@ fn many_asks_of_an_agent_take_linear_time() {
     let (few, many) = (best(4_000), best(64_000));
     assert!(many < 80.0 * few, "{few} s and {many} s");
 }
+
+#[test]
+fn texts_are_scored_without_a_turn_or_speech() {
+    #[derive(Resource, Default)]
+    struct Heard(Vec<bevy_walla::ReplyScores>);
+    let mut app = app(&echo());
+    app.init_resource::<Heard>().add_observer(
+        |scores: On<bevy_walla::ReplyScores>, mut heard: ResMut<Heard>| {
+            heard.0.push(scores.clone());
+        },
+    );
+    let greta = spawn(&mut app, "Greta");
+    let moods = ["quite friendly", "wary"];
+    app.world_mut().trigger(Ask::new(greta, "Your mood?").scoring(moods).tagged(7));
+    updates(&mut app, 4);
+    let heard = &app.world().resource::<Heard>().0;
+    assert_eq!((heard.len(), heard[0].agent, heard[0].tag), (1, greta, 7));
+    assert_eq!((heard[0].scores.len(), heard[0].scores[0].tokens), (2, 2));
+    assert_eq!(heard[0].best().map(|best| best.index), Some(0));
+    assert_eq!(log(&app).0, ["started", "finished Scored"]);
+    assert!(turns(&app, greta).is_empty() && speech(&app, greta).is_silent());
+    ask(&mut app, greta, "And now?");
+    updates(&mut app, 9);
+    assert_eq!(turns(&app, greta).len(), 2);
+    assert_eq!(app.world().resource::<Heard>().0.len(), 1);
+}

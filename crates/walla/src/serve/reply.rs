@@ -277,7 +277,7 @@ impl Stream {
 
     fn take(&mut self, event: ReplyEvent) {
         match event {
-            ReplyEvent::Started { .. } | ReplyEvent::Logged(_) => {}
+            ReplyEvent::Started { .. } | ReplyEvent::Score(_) | ReplyEvent::Logged(_) => {}
             ReplyEvent::Delta { text, .. } => self.send(json!({"content": &*text})),
             ReplyEvent::Reasoning { text, .. } => self.send(json!({"reasoning_content": &*text})),
             ReplyEvent::Token(token) => {

@@ -1,6 +1,8 @@
 //! Replies as streams.
 
-use walla::{AgentSpec, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent};
+use walla::{
+    AgentSpec, AskOptions, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent,
+};
 use walla_device::FaultPlan;
 use walla_model::synth::{self, Dialect, Mixture, Model};
 
@@ -172,4 +174,30 @@ async fn a_reply_cancelled_during_reasoning_has_no_text() {
     let end = soon("the end", reply.finish()).await.unwrap();
     assert_eq!((end.reason, &*end.text), (FinishReason::Cancelled, ""));
     assert!(!end.reasoning.is_empty());
+}
+
+#[tokio::test]
+async fn texts_are_scored_behind_prompts() {
+    let engine = crate::host::engine().await;
+    let lines = ["Halt!", "Welcome.", "", "Halt! Who goes there?"];
+    let scores = engine.score("The guard says: ", lines).await.unwrap();
+    assert!(scores.iter().map(|score| score.index).eq(0..4));
+    assert!(scores[3].log_probability < scores[0].log_probability && scores[2].tokens == 0);
+    assert!(scores[0].per_token() < 0.0);
+    assert_eq!(engine.stats().agents, 0, "the agent of the prompt is gone");
+
+    let guard = engine.agent_with(crate::host::speaker(1, 5));
+    let question = || Prompt::Chat("Who are you?".into());
+    let first = guard.score(question(), lines).await.unwrap();
+    let reply = guard.ask("Who are you?").finish().await.unwrap();
+    assert_eq!((reply.scores.len(), first.len()), (0, 4));
+    let options = AskOptions::score(lines);
+    let finished = guard.ask_with_options(Prompt::Continue, options).finish().await.unwrap();
+    assert_eq!((finished.reason, finished.text.as_str()), (FinishReason::Scored, ""));
+    assert_eq!(finished.scores.len(), 4);
+    let refused = guard.score(Prompt::Again, lines).await.unwrap_err();
+    assert_eq!(refused, ReplyError::Unsupported(walla::Unsupported::Scores));
+    // A dropped future cancels.
+    drop(guard.score(question(), ["x".repeat(300)]));
+    assert_eq!(guard.ask("And now?").finish().await.unwrap().reason, FinishReason::Length);
 }

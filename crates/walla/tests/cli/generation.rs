@@ -365,3 +365,27 @@ fn replies_conform_to_a_constraint_or_the_command_fails() {
     assert!(ran.code == Some(1) && ran.err.contains("missing.json"), "{}", ran.err);
     assert_eq!(generate(&["--regex", "a", "--choice", "b"]).code, Some(2));
 }
+
+#[test]
+fn texts_are_scored() {
+    let score = |arguments: &[&str], input: &str| {
+        let arguments = [&["score", tiny(), "--device", "cpu", "--prompt", "Hello"], arguments];
+        run_with_input(&arguments.concat(), input)
+    };
+    let ran = score(&["--text", " world", "--text", " world!"], "");
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let column = |line: &str| line.split_whitespace().next().unwrap().parse::<f64>().unwrap();
+    let sums: Vec<f64> = ran.out.lines().map(column).collect();
+    assert!(sums.len() == 2 && sums[1] < sums[0] && sums[0] < 0.0, "{}", ran.out);
+    assert!(ran.out.lines().all(|line| line.contains("\" world")), "{}", ran.out);
+
+    let ran = score(&["--json", "--lines", "-"], " world\n\n world!\n");
+    let lines: Vec<_> = ran.out.lines().map(crate::command::json_line).collect();
+    assert_eq!((lines.len(), lines[1]["tokens"].as_u64()), (3, Some(0)), "{}", ran.out);
+    assert!((lines[0]["log_probability"].as_f64().unwrap() - sums[0]).abs() < 1e-3);
+
+    assert_eq!(score(&[], "").code, Some(2), "no text");
+    let long = "x".repeat(3_000);
+    let ran = score(&["--text", &long], "");
+    assert!(ran.code == Some(1) && ran.err.contains("the context 2048"), "{}", ran.err);
+}

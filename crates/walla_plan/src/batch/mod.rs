@@ -149,6 +149,12 @@ impl Batch {
         self.entries.len() as u32 // at most `tokens_max`
     }
 
+    /// Number of tokens with an output. O(tokens).
+    #[must_use]
+    pub fn outputs(&self) -> u32 {
+        self.entries.iter().filter(|entry| entry.output.is_output()).count() as u32
+    }
+
     /// Whether the batch has no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use walla_runtime::{
     Call, CallError, CallId, Event, FinishReason, FirstTokenTimes, InlineText, Logged,
-    MalformedCall, RefusedCall, ReplyEvent, ReplyId, TokenLogprobs, TokenRun, Usage,
+    MalformedCall, RefusedCall, ReplyEvent, ReplyId, Score, TokenLogprobs, TokenRun, Usage,
 };
 use walla_types::TokenId;
 
@@ -25,6 +25,7 @@ mod tag {
     pub const BEGUN: u8 = 40;
     pub const TOKENS: u8 = 41;
     pub const APPLIED: u8 = 42;
+    pub const SCORE: u8 = 43;
 }
 
 /// Writes an event. One that this version does not know is left out: it is no part of a reply.
@@ -74,6 +75,12 @@ pub(crate) fn put_event(writer: &mut Writer<'_>, ids: &mut Ids, event: &Event) {
                 writer.float(*log_probability);
             });
         }
+        ReplyEvent::Score(score) => {
+            head(writer, tag::SCORE);
+            writer.number(score.index);
+            writer.number(score.tokens);
+            writer.float(score.log_probability);
+        }
         ReplyEvent::Finished { reason, usage } => {
             head(writer, tag::FINISHED);
             put_reason(writer, *reason);
@@ -99,7 +106,7 @@ pub(crate) fn get_event(
     ids: &mut Ids,
     tag: u8,
 ) -> Result<Option<Event>, Defect> {
-    if !(tag::STARTED..=tag::APPLIED).contains(&tag) {
+    if !(tag::STARTED..=tag::SCORE).contains(&tag) {
         return Ok(None);
     }
     let agent = ids.get_agent(reader)?;
@@ -133,6 +140,11 @@ pub(crate) fn get_event(
             log_probability: reader.float()?,
             candidates: reader.list(|reader| Ok((TokenId(reader.u32()?), reader.float()?)))?,
         })),
+        tag::SCORE => ReplyEvent::Score(Score {
+            index: reader.u32()?,
+            tokens: reader.u32()?,
+            log_probability: reader.float()?,
+        }),
         tag::FINISHED => {
             ReplyEvent::Finished { reason: get_reason(reader)?, usage: get_usage(reader)? }
         }
@@ -171,6 +183,7 @@ fn put_reason(writer: &mut Writer<'_>, reason: FinishReason) {
         FinishReason::ContextFull => 6,
         FinishReason::Cancelled => 7,
         FinishReason::TimedOut => 8,
+        FinishReason::Scored => 9,
     });
     if let FinishReason::Stop { index } = reason {
         writer.number(index);
@@ -188,6 +201,7 @@ fn get_reason(reader: &mut Reader<'_>) -> Result<FinishReason, Defect> {
         6 => FinishReason::ContextFull,
         7 => FinishReason::Cancelled,
         8 => FinishReason::TimedOut,
+        9 => FinishReason::Scored,
         tag => return Err(Defect::Tag { what: "reason", tag: tag.into() }),
     })
 }

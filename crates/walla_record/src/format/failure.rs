@@ -108,7 +108,7 @@ pub(super) fn get_failure(reader: &mut Reader<'_>) -> Result<ReplyError, Defect>
 }
 
 /// Features without content. Positions never change; a constraint is 0.
-const FEATURES: [Unsupported; 8] = [
+const FEATURES: [Unsupported; 9] = [
     Unsupported::Actions,
     Unsupported::RawPrompts,
     Unsupported::TokenPrompts,
@@ -117,6 +117,7 @@ const FEATURES: [Unsupported; 8] = [
     Unsupported::AllowedTokens,
     Unsupported::StopTokens,
     Unsupported::LogProbabilities,
+    Unsupported::Scores,
 ];
 
 fn is_known(what: Unsupported) -> bool {

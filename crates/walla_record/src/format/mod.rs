@@ -27,7 +27,7 @@ pub(crate) use self::wire::{Reader, Writer};
 pub(crate) const MAGIC: &[u8; 9] = b"walla rec";
 
 /// Version of the format.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Bytes before a chunk's compressed data.
 pub(crate) const CHUNK_HEAD_BYTES: usize = 16;

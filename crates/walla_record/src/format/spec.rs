@@ -163,6 +163,9 @@ pub(super) fn put_options(writer: &mut Writer<'_>, options: &AskOptions) {
     writer.option(options.seed, Writer::number);
     writer.bool(options.aside);
     writer.option(options.tokens_max, Writer::number);
+    writer.option(options.score.as_deref(), |writer, texts| {
+        writer.list(texts.iter(), |writer, text| writer.text(text));
+    });
     writer.option(options.cancel_after.as_deref(), |writer, cancel| {
         writer.number(cancel.tokens);
         writer.number(cancel.heard_bytes);
@@ -182,6 +185,8 @@ pub(super) fn get_options(reader: &mut Reader<'_>) -> Result<AskOptions, Defect>
         seed: reader.option(Reader::number)?,
         aside: reader.bool()?,
         tokens_max: reader.option(Reader::u32)?,
+        score: reader
+            .option(|reader| Ok(reader.list(|reader| Ok(reader.text()?.to_owned()))?.into()))?,
         cancel_after: reader.option(|reader| {
             Ok(Box::new(CancelAfter { tokens: reader.u32()?, heard_bytes: reader.u32()? }))
         })?,

@@ -87,7 +87,7 @@ impl Hub {
             speech: String::new(),
             actions: Vec::new(),
             calls: 0,
-            is_aside: ask.options.aside,
+            is_aside: ask.options.is_aside(),
             has_reasoned: false,
             heard_bytes: u32::MAX,
             is_started: false,

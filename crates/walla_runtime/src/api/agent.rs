@@ -240,6 +240,15 @@ pub struct AskOptions {
     /// forced. Then the reply ends with [`FinishReason::Length`](crate::FinishReason::Length), also
     /// within a call. The limits of the agent hold too. Remote engines ignore it. Default: none.
     pub tokens_max: Option<u32>,
+    /// Texts whose probabilities are wanted instead of a reply: each is scored as the text that
+    /// follows the prompt (and the [opening](Self::opening)). The prompt is evaluated once; each
+    /// text costs its own tokens. There is one [`ReplyEvent::Score`](crate::ReplyEvent::Score) per
+    /// text, then [`FinishReason::Scored`](crate::FinishReason::Scored). The ask is an
+    /// [aside](Self::aside). Sampling parameters, constraints, actions, limits of tokens and
+    /// reasoning do not affect scores. A text is untrusted and continues the prompt: for most
+    /// models a word behind raw text begins with its space. Not for [`Prompt::Results`] and
+    /// [`Prompt::Again`]. Default: none.
+    pub score: Option<Arc<[String]>>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
     pub cancel_after: Option<Box<CancelAfter>>,
@@ -276,12 +285,28 @@ impl AskOptions {
         Self { seed: Some(seed), ..Self::default() }
     }
 
+    /// The [scores](Self::score) of these texts.
+    #[must_use]
+    pub fn score(texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let texts = texts.into_iter().map(Into::into).collect();
+        Self { score: Some(texts), ..Self::default() }
+    }
+
+    /// Whether question and reply leave no turn: an [aside](Self::aside), or a
+    /// [score](Self::score).
+    #[must_use]
+    pub fn is_aside(&self) -> bool {
+        self.aside || self.score.is_some()
+    }
+
     /// Bytes of text that they keep.
     #[must_use]
     pub fn source_bytes(&self) -> usize {
         let constraint = self.constraint.as_ref().map_or(0, Constraint::source_bytes);
         let notes = self.notes.as_ref().map_or(0, |notes| notes.bytes());
-        constraint + notes + self.opening.as_ref().map_or(0, |opening| opening.len())
+        let score = self.score.iter().flat_map(|texts| texts.iter());
+        let score: usize = score.map(|text| size_of::<String>() + text.len()).sum();
+        constraint + notes + score + self.opening.as_ref().map_or(0, |opening| opening.len())
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Capabilities {
     pub seeds: bool,
     /// Candidates with log-probabilities ([`ReplyEvent::Token`](crate::ReplyEvent::Token)).
     pub log_probabilities: bool,
+    /// Scores of texts ([`AskOptions::score`]).
+    pub scores: bool,
     /// Whether the same ask gives the same reply.
     pub determinism: Determinism,
     /// How a common beginning of prompts is reused.
@@ -105,6 +107,7 @@ impl Capabilities {
         openings: true,
         seeds: true,
         log_probabilities: true,
+        scores: true,
         determinism: Determinism::Exact,
         prefix_cache: PrefixCache::Counted,
         cache_files: true,
@@ -125,6 +128,7 @@ impl Capabilities {
         openings: false,
         seeds: false,
         log_probabilities: false,
+        scores: false,
         determinism: Determinism::None,
         prefix_cache: PrefixCache::None,
         cache_files: false,
@@ -166,6 +170,10 @@ impl Capabilities {
         );
         if is_chat && options.opening.is_some() && !self.openings {
             return Err(Unsupported::Openings);
+        }
+        let scores = options.score.is_some();
+        if scores && (!self.scores || matches!(prompt, Prompt::Results(_) | Prompt::Again)) {
+            return Err(Unsupported::Scores);
         }
         if sampling.candidates() > 0 && !self.log_probabilities {
             return Err(Unsupported::LogProbabilities);
@@ -215,4 +223,7 @@ pub enum Unsupported {
     /// [`Sampling::candidates`](walla_types::Sampling::candidates).
     #[error("log-probabilities")]
     LogProbabilities,
+    /// [`AskOptions::score`], at all or for this kind of prompt.
+    #[error("scores of texts")]
+    Scores,
 }

@@ -40,6 +40,8 @@ pub enum FinishReason {
     CallLimit,
     /// The agent's context is full.
     ContextFull,
+    /// All texts of [`AskOptions::score`](crate::AskOptions::score) have their scores.
+    Scored,
     /// Cancelled by the host.
     Cancelled,
     /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply), or its host was stalled
@@ -146,6 +148,8 @@ pub enum ReplyEvent {
     /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
     /// that allocates per token: two allocations on the device thread, freed by the receiver.
     Token(Box<TokenLogprobs>),
+    /// The probability of a text of [`AskOptions::score`](crate::AskOptions::score).
+    Score(Score),
     /// A detail for a recording, sent only to clients that
     /// [request](crate::EngineClient::set_logged) them. Hosts ignore it.
     Logged(Logged),
@@ -177,6 +181,28 @@ pub struct TokenLogprobs {
     pub log_probability: f32,
     /// The most likely tokens with their log-probabilities.
     pub candidates: Vec<(TokenId, f32)>,
+}
+
+/// How probable a text is behind a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
+pub struct Score {
+    /// Index of the text in [`AskOptions::score`](crate::AskOptions::score).
+    pub index: u32,
+    /// Tokens of the text. 0: it is empty.
+    pub tokens: u32,
+    /// Natural logarithm of its probability under the model: the sum over its tokens. 0 for an
+    /// empty text; negative infinity if the model excludes a token. Longer texts are less probable:
+    /// [`per_token`](Self::per_token) compares texts of different lengths.
+    pub log_probability: f32,
+}
+
+impl Score {
+    /// Mean log-probability of a token, to compare texts of different lengths. 0 for an empty text.
+    #[must_use]
+    pub fn per_token(&self) -> f32 {
+        self.log_probability / self.tokens.max(1) as f32
+    }
 }
 
 /// Event from an engine to a host.

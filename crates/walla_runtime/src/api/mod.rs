@@ -27,7 +27,7 @@ pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
 pub use self::edit::ConversationEdit;
 pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
-    DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
+    DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, Score, TokenLogprobs, Usage,
 };
 pub use self::logged::{Logged, TokenRun};
 pub use self::notes::Notes;

@@ -8,9 +8,10 @@ use walla_types::TokenId;
 use super::Core;
 use super::agents::{AgentState, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
+use super::scoring::Scoring;
 use crate::api::{
     AgentId, ContextPolicy, FinishReason, Logged, Prompt, ReplyError, ReplyEvent, ReplyId,
-    TokenRun, Usage,
+    TokenRun, Unsupported, Usage,
 };
 use crate::ask_queue::Ask;
 use crate::engine_core::ClientKey;
@@ -123,7 +124,7 @@ impl Core {
         let Some(agent) = self.agents.get_mut(slot) else { return false };
         let Some(ask) = agent.asks.front() else { return false };
         // Checked first because it is cheap: in a crowd this is the usual case, in every round.
-        if !self.prompts.accepts(&ask.prompt) {
+        if !self.prompts.accepts(ask) {
             return false;
         }
         let Some(ask) = agent.asks.pop_front() else { return false };
@@ -139,7 +140,11 @@ impl Core {
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, turns_max);
-        let prompt = agent.apply(ask.prompt, turns_max);
+        let is_scorable = !matches!(ask.prompt, Prompt::Results(_) | Prompt::Again);
+        let prompt = match ask.options.score {
+            Some(_) if !is_scorable => Err(ReplyError::Unsupported(Unsupported::Scores)),
+            _ => agent.apply(ask.prompt, turns_max),
+        };
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
@@ -151,6 +156,7 @@ impl Core {
             Ok(prompt) => prompt,
             Err(error) => return self.fail(slot, error),
         };
+        let score = ask.options.score.clone();
         let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
         agent.is_chat = is_chat;
         let is_question = matches!(prompt, Prompt::Chat(_));
@@ -158,16 +164,19 @@ impl Core {
             let policy = agent.history.call_policy(&agent.spec, &ask.options, is_question);
             policy.err().map(Arc::new)
         };
-        if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
+        if let Some(fault) = fault.or_else(refused).filter(|_| is_chat && score.is_none()) {
             return self.fail(slot, ReplyError::Actions(fault));
         }
-        let (opening, notes) = (ask.options.opening, ask.options.notes);
+        // Behind an opening, the reply has no reasoning.
+        let opening = ask.options.opening.or_else(|| score.is_some().then(Arc::default));
+        let notes = ask.options.notes;
         let conversation = || {
             let mut conversation = Conversation::of(agent);
             (conversation.opening, conversation.notes) = (opening, notes);
             conversation
         };
         let source = match prompt {
+            Prompt::Tokens(tokens) if score.is_some() => PromptSource::Tokens(tokens),
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
@@ -189,6 +198,7 @@ impl Core {
             declared_tokens: self.context_tokens,
             // Half of the context at most, because the persona needs space too.
             reply_tokens: reply_tokens.min(context_tokens / 2),
+            score,
         };
         if self.prompts.submit(job, slot, self.agents.slots()).is_err() {
             self.fail(
@@ -221,7 +231,7 @@ impl Core {
             let waits = |r: &&mut Reply| r.reply_id == reply_id && r.phase == ReplyPhase::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
-                Ok(Encoded { tokens, forgotten, start, .. }) => {
+                Ok(Encoded { tokens, forgotten, start, texts, .. }) => {
                     reply.asked = done.asked;
                     // Forgotten turns never fit again, so the conversation is bounded by the
                     // context. If the turns were edited meanwhile, the next prompt drops them.
@@ -229,6 +239,9 @@ impl Core {
                         agent.history.drop_oldest(forgotten);
                         reply.usage.dropped_turns = u32::try_from(forgotten).unwrap_or(u32::MAX);
                     }
+                    let is_score = reply.options.score.is_some();
+                    reply.scoring = is_score.then(|| Scoring::new(texts));
+                    let start = start.filter(|_| !is_score);
                     self.start_generation(slot, tokens, start, now_micros);
                 }
                 Err(ReplyError::PromptTooLong { .. })
@@ -240,6 +253,21 @@ impl Core {
             }
         }
         any
+    }
+
+    /// Whether the context and the cache can hold a prompt of this length, and a further token.
+    pub(super) fn check_length(&self, prompt_tokens: u32) -> Result<(), ReplyError> {
+        let context_tokens = self.context_tokens;
+        if prompt_tokens >= context_tokens {
+            return Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens });
+        }
+        let free_pages = self.kv.ledger().usable_pages();
+        let wanted_pages = prompt_tokens.div_ceil(self.kv.ledger().options().page_tokens);
+        if wanted_pages > free_pages {
+            // Waiting cannot help, because the whole cache is smaller.
+            return Err(ReplyError::NoPages { wanted_pages, free_pages });
+        }
+        Ok(())
     }
 
     /// Starts the generation for `prompt` and reuses its cached prefix. With `start`, the reply is
@@ -254,7 +282,6 @@ impl Core {
         if let Some(start) = start {
             self.begin_parts(slot, start, &mut prompt);
         }
-        let context_tokens = self.context_tokens;
         let vocab = self.card.vocab;
         let Some(agent) = self.agents.get_mut(slot) else { return };
         if let Some(token) = prompt.iter().find(|token| token.0 >= vocab) {
@@ -275,17 +302,14 @@ impl Core {
         if let Some(reply) = agent.reply.as_mut() {
             reply.usage.prompt_tokens = prompt_tokens;
         }
-        if prompt_tokens >= context_tokens {
-            if agent.spec.context_policy == ContextPolicy::Stop {
-                return self.finish(slot, FinishReason::ContextFull, now_micros);
-            }
-            return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
+        if prompt_tokens >= self.context_tokens && agent.spec.context_policy == ContextPolicy::Stop
+        {
+            return self.finish(slot, FinishReason::ContextFull, now_micros);
         }
-        let free_pages = self.kv.ledger().usable_pages();
-        let wanted_pages = prompt_tokens.div_ceil(self.kv.ledger().options().page_tokens);
-        if wanted_pages > free_pages {
-            // Waiting cannot help, because the whole cache is smaller.
-            return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
+        let scoring = agent.reply.as_ref().and_then(|reply| reply.scoring.as_ref());
+        let behind = scoring.map_or(0, Scoring::tokens_behind);
+        if let Err(error) = self.check_length(prompt_tokens.saturating_add(behind)) {
+            return self.fail(slot, error);
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents.get_mut(slot) else { return };
@@ -303,7 +327,11 @@ impl Core {
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");
         let says_nothing = agent.spec.reply_tokens_max == 0 || reply.tokens_max() == 0;
         let is_cancelled = reply.is_cancelled_here();
+        let is_score = reply.scoring.is_some();
         self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });
+        if is_score && !is_cancelled {
+            return self.score_next(slot, now_micros);
+        }
         if says_nothing {
             return self.finish(slot, FinishReason::Length, now_micros);
         }

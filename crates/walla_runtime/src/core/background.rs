@@ -91,6 +91,7 @@ impl Core {
             context_tokens,
             declared_tokens: self.context_tokens,
             reply_tokens: self.model_text.reply_tokens(&agent.spec).min(context_tokens / 2),
+            score: None,
         };
         self.prompts.submit_background(job);
         true

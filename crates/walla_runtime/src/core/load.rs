@@ -18,6 +18,7 @@ use super::encode::{EncodeWorker, PromptEncoder};
 use super::in_flight::InFlight;
 use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
+use super::scoring::SCORED_ROWS;
 use super::source::Source;
 use super::transfers::{self, Transfers};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
@@ -312,7 +313,7 @@ fn exec_options(
         context_tokens,
         page_tokens: PAGE_TOKENS,
         rows_max,
-        outputs_max: agents_max.min(rows_max),
+        outputs_max: agents_max.max(SCORED_ROWS).min(rows_max),
         logits_rows_max: 0,
         // Every agent can have a separate mask.
         masks_max: agents_max.min(rows_max),

@@ -28,6 +28,7 @@ mod pauses;
 mod reasoning;
 mod retry;
 mod schedule;
+mod scoring;
 mod snapshots;
 mod source;
 mod stalls;

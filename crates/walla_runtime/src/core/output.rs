@@ -37,6 +37,9 @@ impl Core {
             // The cause may be in the cache: neither this agent nor another may continue from it.
             return self.drop_sequence(output.slot);
         }
+        if reply.scoring.is_some() {
+            return self.take_score(output, row, now_micros);
+        }
         let token = TokenId(row.token);
         agent.sequence.append_sampled(output.position, token);
         if reply.usage.first_token_micros == 0 {
@@ -284,7 +287,7 @@ impl Core {
         agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
-        if !reply.options.aside {
+        if !reply.options.is_aside() {
             agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
         }
         agent.history.restore_reply();

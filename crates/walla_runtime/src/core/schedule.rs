@@ -3,7 +3,7 @@
 use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, Batch, BatchLimits, CostModel, Deferral, Deferred, Detail, KvLedger, Limits,
-    NextWork, Output, Plan, PlanRequest, StepWork, TokenInput,
+    NextWork, Output, Plan, PlanRequest, Row, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
@@ -54,6 +54,16 @@ impl Scheduler {
         // Every agent needs a page table and at most one output.
         let is_full = sequences >= batch_sequences_max.min(outputs_max);
         if is_full { 0 } else { tokens_max - self.batch.len() }
+    }
+
+    /// Whether one agent at most has requested rows of this step.
+    pub fn is_only_request(&self) -> bool {
+        self.requests.len() <= 1
+    }
+
+    /// Outputs that the step can still have.
+    pub fn outputs_left(&self) -> u32 {
+        self.batch.limits().outputs_max.saturating_sub(self.batch.outputs())
     }
 
     /// Slots in the batch with their number of rows.
@@ -148,6 +158,7 @@ impl Core {
             missing = missing.saturating_sub(1);
         }
         match missing {
+            0 if agent.is_scoring() => None,
             // No draw is launched ahead: its mask depends on the token before it.
             0 if constraint.is_some() => None,
             // If the draw opens a call, a draw behind it would be discarded.
@@ -379,7 +390,7 @@ impl Core {
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
-        let rows = self.rows_to_snapshot(slot, rows);
+        let rows = self.rows_with_outputs(slot, self.rows_to_snapshot(slot, rows));
         // A shared prefix may have all tokens but the one that awaits its mask.
         if rows == 0 || !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
@@ -429,7 +440,9 @@ impl Core {
             let token = agent.sequence.tokens().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
             let is_end = position as usize + 1 >= agent.sequence.tokens().len();
-            let samples = is_end && agent.is_running();
+            let is_wanted =
+                if agent.is_scoring() { agent.scored_behind(position).is_some() } else { is_end };
+            let samples = is_wanted && agent.is_running();
             let output = if samples { Output::Sample } else { Output::None };
             let seq = SeqId(slot as u32);
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
@@ -470,7 +483,8 @@ impl Core {
         }
         drop(stage);
         let agents = &self.agents;
-        let draw = |seq: SeqId| agents.get(seq.index()).map(AgentState::draw);
+        let draw =
+            |row: &Row| agents.get(row.seq.index()).map(|agent| agent.draw_behind(row.position));
         let step = self.kv.submit(&mut self.scheduler.batch, &draw)?;
         self.record_submitted(step, now_micros);
         Ok(true)
@@ -545,6 +559,9 @@ impl Core {
             let length = self.kv.len(slot);
             let of_agent = if rows == 1 {
                 StepWork::decode(1, length.into())
+            } else if self.agents.get(slot).is_some_and(AgentState::is_scoring) {
+                // Each row has logits, as a decode row has.
+                StepWork { decode_rows: rows, ..StepWork::decode(0, length.into()) }
             } else {
                 StepWork::prefill(rows, length.saturating_sub(rows))
             };

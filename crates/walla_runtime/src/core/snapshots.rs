@@ -355,7 +355,9 @@ impl Core {
         }
         let (is_end, purpose) = match &agent.reply {
             Some(reply) if agent.is_running() => {
-                (submitted == reply.usage.prompt_tokens, Purpose::Prompt(agent.id))
+                // The texts of a score begin in front of the last token.
+                let end = reply.usage.prompt_tokens - u32::from(agent.is_scoring());
+                (submitted == end, Purpose::Prompt(agent.id))
             }
             _ => (tokens.len() == agent.sequence.tokens().len(), Purpose::Prepared(agent.id)),
         };

@@ -43,6 +43,10 @@ pub enum Verb {
     Logits(Logits),
     /// Continue a prompt as raw text, without a chat template, reasoning not separated
     Generate(Generate),
+    /// Print how probable texts are behind a prompt, as log-probabilities
+    ///
+    /// The prompt is evaluated once. A word behind it usually begins with its space.
+    Score(Score),
     /// Talk to an agent
     Chat(Chat),
     /// Show a recorded session, and verify it with its model or play it as text
@@ -332,6 +336,36 @@ pub struct Generate {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub constraint: ConstraintArgs,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Score {
+    /// GGUF file
+    pub model: PathBuf,
+    /// The text before the scored texts
+    #[arg(long, allow_hyphen_values = true)]
+    pub prompt: String,
+    /// Parse the texts of special tokens in the prompt
+    #[arg(long)]
+    pub special: bool,
+    /// A text to score; may be given several times
+    #[arg(long = "text", value_name = "TEXT", allow_hyphen_values = true)]
+    pub texts: Vec<String>,
+    /// A file with a text to score in each line; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "texts", required_unless_present = "texts")]
+    pub lines: Option<PathBuf>,
+    /// One JSON object per text, instead of columns
+    #[arg(long)]
+    pub json: bool,
+    /// Tokens of the prompt and a text together
+    #[arg(long, default_value_t = 2_048)]
+    pub context: u32,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub budget: BudgetArgs,
     #[command(flatten)]

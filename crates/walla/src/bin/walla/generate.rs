@@ -59,7 +59,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
 /// The reason for the end of a reply, as text.
 fn because(reason: FinishReason, arguments: &Generate) -> String {
     match reason {
-        FinishReason::EndOfTurn => "the model ended the text".into(),
+        FinishReason::EndOfTurn | FinishReason::Scored => "the model ended the text".into(),
         FinishReason::Stop { .. } => "a stop string".into(),
         FinishReason::StopToken => "a stop token".into(),
         FinishReason::Length => format!("{} tokens, the limit of -n", arguments.tokens),

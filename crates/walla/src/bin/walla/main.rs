@@ -20,6 +20,7 @@ mod logits;
 mod note;
 mod output;
 mod replay;
+mod score;
 #[cfg(feature = "serve")]
 mod serve;
 mod synth;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Embed(arguments) => embed::run(&arguments),
         Verb::Logits(arguments) => logits::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
+        Verb::Score(arguments) => score::run(&arguments),
         Verb::Chat(arguments) => chat::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         #[cfg(feature = "serve")]

@@ -167,7 +167,15 @@ impl AgentState {
         let of_speech = || self.reply.as_ref()?.speech_mask.as_ref();
         let mask = mask.or_else(of_speech).or_else(|| sampling.allowed_tokens());
         let seed = self.reply.as_ref().and_then(|reply| reply.options.seed);
-        Draw { sampling, mask, seed }
+        Draw { sampling, mask, seed, forced: None }
+    }
+
+    /// How the token behind a position is drawn.
+    pub fn draw_behind(&self, position: u32) -> Draw<'_> {
+        match self.scored_behind(position) {
+            Some(token) => Draw { forced: Some(token), ..Draw::from(&self.spec.sampling) },
+            None => self.draw(),
+        }
     }
 
     /// Number of earlier tokens that the agent's penalties consider.

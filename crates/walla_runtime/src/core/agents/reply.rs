@@ -9,6 +9,7 @@ use crate::api::{
 };
 use crate::ask_queue::Ask;
 use crate::core::constraints::ReplyConstraint;
+use crate::core::scoring::Scoring;
 
 /// The subject of a reply in a conversation.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub(in crate::core) struct Reply {
     pub options: AskOptions,
     /// Its grammar, if its text is constrained.
     pub constraint: Option<ReplyConstraint>,
+    /// Texts that are scored in place of a reply.
+    pub scoring: Option<Scoring>,
     /// Number of tokens so far, sampled or forced.
     pub tokens: u32,
     /// The latest tokens, for a recording. `None`: the client has none.
@@ -93,6 +96,7 @@ impl Reply {
             retries: 0,
             options: ask.options.clone(),
             constraint: None,
+            scoring: None,
             tokens: 0,
             log: None,
         }

@@ -37,6 +37,8 @@ pub(super) struct EncodeJob {
     pub declared_tokens: u32,
     /// Tokens of the context to keep free for the reply.
     pub reply_tokens: u32,
+    /// Texts to score behind the prompt.
+    pub score: Option<Arc<[String]>>,
 }
 
 /// Source of a prompt.
@@ -46,6 +48,8 @@ pub(super) enum PromptSource {
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
+    /// Tokens, behind which texts are scored.
+    Tokens(Vec<TokenId>),
     /// A conversation rendered by the template, and the subject of the reply.
     Chat { conversation: Box<Conversation>, asked: Asked },
     /// A conversation whose next turn is not known. The result is the part of the prompt that any
@@ -110,4 +114,12 @@ pub(super) struct Encoded {
     pub forgotten: usize,
     /// State at the start of the reply, if speech and reasoning are separated.
     pub start: Option<ReplyStart>,
+    /// Tokens of each text to score.
+    pub texts: Vec<Vec<TokenId>>,
+}
+
+impl Encoded {
+    fn of(tokens: Vec<TokenId>) -> Self {
+        Self { tokens, dropped: 0, forgotten: 0, start: None, texts: Vec::new() }
+    }
 }

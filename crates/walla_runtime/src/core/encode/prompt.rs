@@ -17,7 +17,18 @@ use crate::api::{ContextPolicy, Notes, ReplyError, Turn};
 use crate::model_text::ModelText;
 
 pub(super) fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
-    let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
+    let mut encoded = encode_prompt(text, job)?;
+    let texts = job.score.iter().flat_map(|texts| texts.iter());
+    let texts = texts.map(|part| text.tokenizer.encode_continuation(part).map_err(refused));
+    encoded.texts = texts.collect::<Result<_, _>>()?;
+    Ok(encoded)
+}
+
+fn refused(error: TokenizerError) -> ReplyError {
+    ReplyError::Text(error.to_string())
+}
+
+fn encode_prompt(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
     let tokenizer = &text.tokenizer;
     match &job.source {
         PromptSource::Raw(raw) => {
@@ -26,13 +37,14 @@ pub(super) fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, Reply
             if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
                 tokens.insert(0, bos);
             }
-            Ok(Encoded { tokens, dropped: 0, forgotten: 0, start: None })
+            Ok(Encoded::of(tokens))
         }
         PromptSource::RawTrusted(raw) => {
             let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
             let tokens = tokenizer.encode_prompt(&prompt).map_err(refused)?;
-            Ok(Encoded { tokens, dropped: 0, forgotten: 0, start: None })
+            Ok(Encoded::of(tokens))
         }
+        PromptSource::Tokens(tokens) => Ok(Encoded::of(tokens.clone())),
         PromptSource::Chat { conversation, asked } => {
             let question = match asked {
                 Asked::Question(question) => Some(question.as_str()),
@@ -144,7 +156,7 @@ fn encode_conversation(
     } else {
         dropped
     };
-    Ok(Encoded { tokens, dropped, forgotten, start })
+    Ok(Encoded { dropped, forgotten, start, ..Encoded::of(tokens) })
 }
 
 fn encode_chat(

@@ -8,6 +8,7 @@ use std::thread::{JoinHandle, Thread};
 use super::prompt::encode;
 use super::{EncodeJob, EncodeResult, PromptSource, Purpose};
 use crate::api::{Prompt, ReplyError};
+use crate::ask_queue::Ask;
 use crate::model_text::ModelText;
 
 /// Prompts for the worker: which agent is next, and whether the worker is full.
@@ -34,9 +35,11 @@ impl PromptEncoder {
         (self.next_slot..slots).chain(0..self.next_slot)
     }
 
-    /// Whether the worker has capacity for a prompt. Prompts of tokens need none.
-    pub fn accepts(&mut self, prompt: &Prompt) -> bool {
-        let accepts = self.worker.has_room() || matches!(prompt, Prompt::Tokens(_));
+    /// Whether the worker has capacity for an ask. Prompts of tokens need none without texts to
+    /// score.
+    pub fn accepts(&mut self, ask: &Ask) -> bool {
+        let needs_none = matches!(ask.prompt, Prompt::Tokens(_)) && ask.options.score.is_none();
+        let accepts = self.worker.has_room() || needs_none;
         self.is_full |= !accepts;
         accepts
     }
@@ -176,7 +179,7 @@ fn encode_caught(text: &ModelText, job: EncodeJob) -> EncodeResult {
     let asked = match source {
         // Drops the shared turns, so that the agent can append its next turn without a copy.
         PromptSource::Chat { asked, .. } => Some(asked),
-        PromptSource::Raw(_) | PromptSource::RawTrusted(_) | PromptSource::Unasked(_) => None,
+        _ => None,
     };
     EncodeResult { agent, purpose, asked, result }
 }

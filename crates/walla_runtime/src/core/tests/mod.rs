@@ -21,6 +21,7 @@ mod pause;
 mod prompts;
 mod reasoning;
 mod replies;
+mod scores;
 mod simulation;
 mod simulation_copies;
 mod simulation_kit;
@@ -46,7 +47,7 @@ use walla_types::{Sampling, TokenId};
 use super::{Core, Source};
 use crate::api::{
     AgentId, AgentSpec, AskOptions, Call, Command, Event, FinishReason, FirstTokenTimes, Pacing,
-    Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Usage,
+    Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
@@ -146,6 +147,7 @@ struct Heard {
     reasoning_tokens: u32,
     calls: Vec<Call>,
     refused: Vec<RefusedCall>,
+    scores: Vec<Score>,
     ends: Vec<Result<FinishReason, ReplyError>>,
     usage: Usage,
 }
@@ -320,6 +322,7 @@ fn hear(heard: &mut HashMap<ReplyId, Heard>, event: Event) {
         }
         ReplyEvent::Call(call) => reply.calls.push(*call),
         ReplyEvent::CallRefused(call) => reply.refused.push(*call),
+        ReplyEvent::Score(score) => reply.scores.push(score),
         ReplyEvent::Token(_) | ReplyEvent::Logged(_) => {}
         ReplyEvent::Finished { reason, usage } => {
             let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
