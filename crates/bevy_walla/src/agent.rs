@@ -145,14 +145,7 @@ impl AgentSeed {
     /// Hashes a name to a seed, the same on every machine (64-bit FNV-1a).
     #[must_use]
     pub const fn from_name(name: &str) -> Self {
-        let bytes = name.as_bytes();
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut i = 0;
-        while i < bytes.len() {
-            hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0100_0000_01b3);
-            i += 1;
-        }
-        Self(hash)
+        Self(walla_types::fnv1a(walla_types::FNV1A, name.as_bytes()))
     }
 }
 

@@ -300,7 +300,24 @@ pub mod prelude {
     };
 }
 
-/// Compiles the examples of the project's README.
+/// Compiles the examples of the project's README and of the pages in `docs`.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/actions.md")]
+    struct Actions;
+    #[doc = include_str!("../../../docs/agents.md")]
+    struct Agents;
+    #[cfg(feature = "remote")]
+    #[doc = include_str!("../../../docs/engines.md")]
+    struct Engines;
+    #[doc = include_str!("../../../docs/frame.md")]
+    struct Frame;
+    #[doc = include_str!("../../../docs/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../../../docs/saving.md")]
+    struct Saving;
+    #[doc = include_str!("../../../docs/shipping.md")]
+    struct Shipping;
+}

@@ -85,3 +85,8 @@ pub use walla_runtime::{
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
 };
+
+/// Compiles the examples of `docs/tokio.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tokio.md")]
+struct TokioPage;

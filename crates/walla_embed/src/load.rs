@@ -12,7 +12,7 @@ use walla_model::embedding::{
 };
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec, spec};
-use walla_types::environment;
+use walla_types::{FNV1A, environment, fnv1a};
 
 use crate::error::LoadError;
 use crate::model::{Model, Network};
@@ -167,12 +167,10 @@ const SAMPLE_BYTES: usize = 4 << 10;
 /// A hash (64-bit FNV-1a, Fowler, Noll and Vo) of what determines vectors: the architecture, the
 /// pooling, the texts of tokens, and the names, shapes, types and first bytes of all tensors.
 pub(crate) fn hash(file: &Gguf, pooling: Pooling) -> Result<u64, LoadError> {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = FNV1A;
     let mut add = |bytes: &[u8]| {
-        // The length separates neighbours.
-        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        // The length separates neighbors.
+        hash = fnv1a(fnv1a(hash, &(bytes.len() as u64).to_le_bytes()), bytes);
     };
     add(file.find::<&str>("general.architecture").ok().flatten().unwrap_or_default().as_bytes());
     add(pooling.name().as_bytes());

@@ -1,7 +1,7 @@
 //! Evaluates whole sequences and returns logits, for tests, tools and comparisons. It waits for the
 //! device, so it is not for use in a frame.
 
-use walla_plan::{Batch, Output, TokenInput};
+use walla_plan::{Batch, BatchLimits, Output, OutputMap, Split, Splitter, TokenInput, UBatch};
 use walla_types::{SeqId, TokenId};
 
 use crate::error::ExecError;
@@ -13,7 +13,6 @@ use crate::sequences::{Sequences, StepError};
 #[derive(Debug)]
 pub struct Evaluator {
     sequences: Sequences,
-    batch: Batch,
 }
 
 impl Evaluator {
@@ -22,9 +21,7 @@ impl Evaluator {
     /// # Errors
     /// [`StepError::InvalidLedger`].
     pub fn new(executor: Executor) -> Result<Self, StepError> {
-        let sequences = Sequences::new(executor)?;
-        let batch = Batch::new(sequences.limits());
-        Ok(Self { sequences, batch })
+        Ok(Self { sequences: Sequences::new(executor)? })
     }
 
     /// The sequences.
@@ -33,55 +30,63 @@ impl Evaluator {
         &mut self.sequences
     }
 
-    /// Appends tokens to sequences, all as one batch (split into steps that fit). Calls `sink` with
-    /// the logits after each token: sequence index in `inputs`, token index, row. The order of rows
-    /// is unspecified.
+    /// Appends tokens to sequences, as one batch of any size. It is split into steps with equal
+    /// parts of the sequences. Calls `sink` with the logits after each token: sequence index in
+    /// `inputs`, token index, row. The rows of a sequence come in the order of its tokens.
     ///
     /// # Errors
-    /// Any batch, ledger or device error; the batch may then be partly evaluated.
+    /// Any batch, ledger or device error. After a device error the state of the sequences is
+    /// undefined.
     pub fn append(
         &mut self,
         inputs: &[(SeqId, &[TokenId])],
         sink: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), StepError> {
-        // Round robin, one token per sequence at a time, so that sequences of different lengths
-        // share steps.
-        let longest = inputs.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
-        let places: Vec<(usize, usize)> = (0..longest)
-            .flat_map(|token| (0..inputs.len()).map(move |input| (input, token)))
-            .filter(|&(input, token)| token < inputs[input].1.len())
-            .collect();
-        let limits = self.sequences.limits();
-        let rows = limits.logits_max.min(limits.tokens_max).max(1) as usize;
-        for part in places.chunks(rows) {
-            self.run(inputs, part, sink)?;
+        let of_step = self.sequences.limits();
+        let tokens = inputs.iter().map(|(_, tokens)| tokens.len()).sum::<usize>() as u32;
+        let limits = BatchLimits {
+            tokens_max: tokens,
+            batch_sequences_max: of_step.sequences_max,
+            outputs_max: tokens,
+            logits_max: tokens,
+            ..of_step
+        };
+        let (mut batch, mut places) = (Batch::new(limits), Vec::with_capacity(tokens as usize));
+        for (input, (seq, tokens)) in inputs.iter().enumerate() {
+            for (place, token) in tokens.iter().enumerate() {
+                batch.push(TokenInput::Id(*token), None, *seq, Output::Logits)?;
+                places.push((input, place));
+            }
         }
+        let checked = batch.check(&self.sequences.ledger)?;
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        ledger.reserve_batch(checked, commands)?;
+        self.sequences.flush_cache_ops()?;
+        let rows = of_step.tokens_max.min(of_step.logits_max);
+        let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
+        let mut ubatch = UBatch::with_capacity(rows);
+        let mut split = checked.split(&mut splitter, &mut outputs);
+        let mut last = 0;
+        let take = if inputs.len() == 1 { Split::simple } else { Split::equal };
+        while take(&mut split, rows, &mut ubatch) {
+            let Sequences { executor, ledger, .. } = &mut self.sequences;
+            last = executor.submit_ubatch(&ubatch, ledger, &|_| None)?;
+            let completed = self.wait_for(last)?;
+            let first = ubatch.logits_rows().start;
+            let read = ubatch.rows().iter().try_for_each(|row| {
+                let (input, place) = places[row.batch_index as usize];
+                let Ok(of_batch) = split.outputs().logits_row(row.batch_index as i32) else {
+                    unreachable!("logits of every token were asked for");
+                };
+                let sink = &mut |row: &[f32]| sink(input, place, row);
+                self.sequences.executor.read_logits(completed, of_batch - first, sink)
+            });
+            self.sequences.release(completed);
+            read?;
+        }
+        self.sequences.ledger.append_reserved(checked);
+        self.sequences.ledger.retire(last);
         Ok(())
-    }
-
-    fn run(
-        &mut self,
-        inputs: &[(SeqId, &[TokenId])],
-        part: &[(usize, usize)],
-        sink: &mut dyn FnMut(usize, usize, &[f32]),
-    ) -> Result<(), StepError> {
-        self.batch.clear();
-        for &(input, token) in part {
-            let (seq, tokens) = inputs[input];
-            self.batch.push(TokenInput::Id(tokens[token]), None, seq, Output::Logits)?;
-        }
-        let step = self.sequences.submit(&mut self.batch, &|_| None)?;
-        let completed = self.wait_for(step)?;
-        let mut places = part.iter().enumerate();
-        let read = places.try_for_each(|(index, &(input, token))| {
-            let Ok(row) = self.sequences.outputs().logits_row(index as i32) else {
-                unreachable!("logits of every token were asked for");
-            };
-            let sink = &mut |row: &[f32]| sink(input, token, row);
-            self.sequences.executor.read_logits(completed, row, sink)
-        });
-        self.sequences.release(completed);
-        Ok(read?)
     }
 
     /// Waits for a step. Releases earlier steps that previous calls did not wait for.

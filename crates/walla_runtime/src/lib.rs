@@ -25,7 +25,6 @@ mod detokenizer;
 mod devices;
 mod engine_client;
 mod engine_core;
-mod hash;
 mod history;
 mod inline_text;
 mod mailbox;

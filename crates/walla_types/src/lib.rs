@@ -7,12 +7,14 @@
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 pub mod environment;
+mod fnv1a;
 mod ids;
 mod operators;
 mod sampling;
 mod tensor_type;
 mod token_mask;
 
+pub use fnv1a::{FNV1A, fnv1a};
 pub use ids::{Position, SeqId, TokenId};
 pub use operators::{Activation, ExpertScore, PositionScale, RopePairs};
 pub use sampling::{

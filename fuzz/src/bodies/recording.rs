@@ -28,10 +28,10 @@ pub fn check(bytes: &[u8]) {
 fn sealed(records: &[u8]) -> Vec<u8> {
     let data = miniz_oxide::deflate::compress_to_vec(records, 1);
     let lengths = [data.len() as u32, records.len() as u32];
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let head = [0, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
-    let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
-    let mut file = b"walla rec\x02\x00".to_vec();
+    let head = [0, lengths[0], lengths[1]].map(u32::to_le_bytes);
+    let hash =
+        walla_types::fnv1a(walla_types::fnv1a(walla_types::FNV1A, head.as_flattened()), &data);
+    let mut file = b"walla rec\x03\x00".to_vec();
     file.extend(lengths.into_iter().flat_map(u32::to_le_bytes));
     file.extend(hash.to_le_bytes());
     file.extend(data);

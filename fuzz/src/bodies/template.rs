@@ -72,7 +72,5 @@ fn tools(text: &str) -> Option<Tools> {
 
 /// FNV-1a.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    walla_types::fnv1a(walla_types::FNV1A, bytes)
 }

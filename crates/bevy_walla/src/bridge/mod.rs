@@ -185,7 +185,7 @@ struct AskContent {
     options: AskOptions,
     /// Turns that a repetition has removed from the conversation.
     removed: Vec<Turn>,
-    /// Scores so far, if it asks for any.
+    /// Scores so far.
     scores: Vec<Score>,
 }
 

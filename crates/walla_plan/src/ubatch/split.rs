@@ -105,6 +105,12 @@ pub struct Split<'a> {
 }
 
 impl Split<'_> {
+    /// The rows of the outputs that were taken so far.
+    #[must_use]
+    pub fn outputs(&self) -> &OutputMap {
+        self.outputs
+    }
+
     /// Tokens that no micro-batch has taken yet.
     #[must_use]
     pub fn tokens_left(&self) -> u32 {

@@ -18,6 +18,8 @@ mod record;
 mod spec;
 mod wire;
 
+use walla_types::{FNV1A, fnv1a};
+
 pub(crate) use self::ids::{Ids, Numbers};
 pub(crate) use self::record::{Clock, Got, Raw, get_record, put_record};
 pub use self::wire::Defect;
@@ -40,10 +42,8 @@ pub(crate) const RECORD_BYTES_MAX: usize = 8 << 20;
 
 /// 64-bit FNV-1a over the head and the data of a chunk.
 pub(crate) fn checksum(chunk: u32, lengths: [u32; 2], data: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let head = [chunk, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
-    let hash = head.fold(0xcbf2_9ce4_8422_2325, mix);
-    data.iter().copied().fold(hash, mix)
+    let head = [chunk, lengths[0], lengths[1]].map(u32::to_le_bytes);
+    fnv1a(fnv1a(FNV1A, head.as_flattened()), data)
 }
 
 /// The head of a chunk.

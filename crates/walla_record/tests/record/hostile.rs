@@ -5,6 +5,7 @@ use walla_runtime::{
     AgentId, AgentSpec, Command, EngineClient, Event, FinishReason, InlineText, Prompt, ReplyEvent,
     ReplyId, Usage,
 };
+use walla_types::{FNV1A, fnv1a};
 
 use crate::kit::Dice;
 use crate::round_trip::{bytes, recording};
@@ -199,13 +200,12 @@ fn sealed(records: &[u8]) -> Vec<u8> {
 
 /// Chunks with these records.
 fn sealed_chunks(chunks: &[&[u8]]) -> Vec<u8> {
-    let mut file = b"walla rec\x02\x00".to_vec();
+    let mut file = b"walla rec\x03\x00".to_vec();
     for (number, records) in (0..).zip(chunks) {
         let data = miniz_oxide::deflate::compress_to_vec(records, 6);
         let lengths = [data.len() as u32, records.len() as u32];
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let head = [number, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
-        let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
+        let head = [number, lengths[0], lengths[1]].map(u32::to_le_bytes);
+        let hash = fnv1a(fnv1a(FNV1A, head.as_flattened()), &data);
         file.extend(lengths.into_iter().flat_map(u32::to_le_bytes));
         file.extend(hash.to_le_bytes().into_iter().chain(data));
     }

@@ -20,7 +20,6 @@ use walla_model::ModelSpec;
 use walla_plan::governor::Rates;
 use walla_plan::{BUCKETS, StepCost};
 
-use crate::hash::fnv1a;
 use crate::replace::replace;
 
 const FIRST_LINE: &str = "walla step cost 1";
@@ -86,7 +85,7 @@ impl Key {
 
 fn path(folder: &Path, key: &Key) -> PathBuf {
     // The file also contains the key, so a collision only costs a measurement.
-    let hash = fnv1a(key.what.bytes());
+    let hash = walla_types::fnv1a(walla_types::FNV1A, key.what.as_bytes());
     folder.join(format!("cost-{hash:016x}.txt"))
 }
 

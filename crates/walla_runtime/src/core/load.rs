@@ -7,6 +7,7 @@ use walla_exec::{ExecOptions, Executor, Sequences, cache_needs};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::defaults::{self, PAGE_TOKENS};
 use walla_plan::{CacheLimit, CacheSize, StepCost};
+use walla_types::{FNV1A, fnv1a};
 
 use super::agents::Agents;
 use super::budget::Budget;
@@ -26,7 +27,6 @@ use crate::api::EngineStats;
 use crate::cache_file::Binding;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
-use crate::hash::fnv1a;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::status::{ModelCard, TextSettings};
 
@@ -228,11 +228,11 @@ impl Source {
         let exec_options = executor.options();
         let frequencies = self.model.ropes.iter().flat_map(|rope| {
             let all = rope.frequencies.iter().chain([&rope.magnitude]);
-            all.flat_map(|number| number.to_bits().to_le_bytes())
+            all.map(|number| number.to_bits().to_le_bytes())
         });
         let binding = executor.cache_image().map(|image| Binding {
             model: self.digest,
-            rotation: fnv1a(frequencies),
+            rotation: frequencies.fold(FNV1A, |hash, bytes| fnv1a(hash, &bytes)),
             architecture: self.model.architecture.name().to_owned(),
             kv_type: exec_options.kv_type,
             image: image.clone(),

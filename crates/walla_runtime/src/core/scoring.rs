@@ -1,9 +1,9 @@
 //! Scores of texts: the tokens of each text are evaluated behind a prompt, with an output for each.
 //!
-//! The texts of an ask are evaluated one after the other in the sequence of its agent, which keeps
-//! the prompt. The output of a row is drawn as the next token of the text, whatever its logit is:
-//! the device returns that token's log-probability, so no logits are copied to the host. Asks of
-//! several agents share steps. The last token of the prompt is evaluated for each text, because its
+//! The texts of an ask are evaluated sequentially in the sequence of its agent, which keeps the
+//! prompt. The output of a row is always drawn as the next token of the text, and the device returns
+//! that token's log-probability: no logits are copied to the host. Asks of several agents share
+//! steps. The last token of the prompt is evaluated for each text, because its
 //! output is the text's first token. A recurrent state continues from a snapshot before that token.
 
 use walla_device::step::ResultRow;
@@ -108,7 +108,7 @@ impl Core {
                 self.clients.queue_event(client, id, reply_id, ReplyEvent::Score(score));
                 continue;
             };
-            // The sequence begins with the prompt, whatever text followed it.
+            // The sequence begins with the prompt; another text may follow it.
             let mut tokens = agent.sequence.tokens()[..prompt_tokens].to_vec();
             let behind = behind.to_vec();
             self.keep_prefix(slot, &tokens);

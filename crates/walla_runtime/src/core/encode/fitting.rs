@@ -1,9 +1,8 @@
 //! Which turns of a conversation that is too long are part of the prompt.
 
-use walla_types::TokenId;
+use walla_types::{FNV1A, TokenId, fnv1a};
 
 use crate::api::{ReplyError, Turn};
-use crate::hash::fnv1a;
 
 /// Tokens that a question is counted as at least. So a prompt whose question is not known yet drops
 /// the same turns as the prompt with a short question.
@@ -170,7 +169,7 @@ const STARTS: usize = 2;
 /// different personas or seeds have different offsets.
 pub(super) fn offset(persona: &str, seed: u64) -> f32 {
     // The upper bits are mixed best.
-    let hash = fnv1a(persona.bytes().chain(seed.to_le_bytes()));
+    let hash = fnv1a(fnv1a(FNV1A, persona.as_bytes()), &seed.to_le_bytes());
     (hash >> 40) as f32 / (1 << 24) as f32
 }
 

@@ -69,7 +69,7 @@ fn scores_do_not_depend_on_other_agents_and_steps() {
     }
 }
 
-/// A prompt is evaluated once, whatever the number of texts: with a recurrent state too.
+/// A prompt is evaluated once for all texts, also with a recurrent state.
 #[test]
 fn a_prompt_is_evaluated_once() {
     for options in models() {
