@@ -1,8 +1,8 @@
 //! Replies as streams.
 
 use walla::{AgentSpec, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent};
-use walla_device::FaultPlan;
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::FaultPlan;
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 use crate::host::{begun, engine, held, on, options, soon, speaker, working};
 

@@ -22,7 +22,6 @@ mod output;
 mod replay;
 #[cfg(feature = "serve")]
 mod serve;
-mod synth;
 mod tokenize;
 mod usage;
 
@@ -56,7 +55,6 @@ fn main() -> ExitCode {
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),
-        Verb::Synth(arguments) => synth::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
