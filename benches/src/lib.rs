@@ -9,7 +9,7 @@ mod synthetic;
 
 use std::time::Duration;
 
-pub use synthetic::synthetic;
+pub use synthetic::{synthetic, write_synthetic};
 
 /// The limit of a step's device time from an argument in milliseconds; 0: no limit.
 #[must_use]

@@ -40,12 +40,20 @@ pub fn check(path: &Path, inputs: &[impl AsRef<Path>]) -> io::Result<()> {
 /// # Errors
 /// The file cannot be written. The message begins with the path.
 pub fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
-    write(path, content.as_ref()).map_err(|error| named(path, &error))
+    replace_with(path, |file| file.write_all(content.as_ref()))
 }
 
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+/// As [`replace`], with the content that `fill` writes.
+///
+/// # Errors
+/// As [`replace`], and the error of `fill`.
+pub fn replace_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    write(path, fill).map_err(|error| named(path, &error))
+}
+
+fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return File::options().write(true).open(path)?.write_all(content);
+        return fill(&mut File::options().write(true).open(path)?);
     }
     // Links stay links.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -55,7 +63,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut part = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
-    part.write_all(content)?;
+    fill(part.as_file_mut())?;
     if let Ok(previous) = path.metadata() {
         part.as_file().set_permissions(previous.permissions())?;
     }

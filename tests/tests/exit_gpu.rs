@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, OpenOptions, Registry};
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineOptions, FrameBudget, ModelSource, Pacing, Prompt,
     ReplyEvent,

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, FaultPlan, FaultyBackend, Registry};
+use walla_device::{Backend, Registry};
+use walla_doubles::{FaultPlan, FaultyBackend};
 use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, FrameBudget, ModelSource,
     Pacing, Prompt, ReplyEvent, ReplyId,

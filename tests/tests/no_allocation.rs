@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 use walla_model::Gguf;
-use walla_model::synth::{self, Dialect, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,

@@ -124,6 +124,7 @@ const OUTSIDE: &[&str] = &[
     "walla_examples",
     "walla_benches",
     "walla_tests",
+    "walla_doubles",
     "walla_reference_test",
     "walla_cpu_models",
     "walla_runtime_models",

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 use walla_runtime::ModelSource;
 
 /// Delimiters of calls in the formats `HermesJson` and `Plain`.

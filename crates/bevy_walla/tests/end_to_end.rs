@@ -17,7 +17,7 @@ use bevy_walla::{
     EngineOptions, EngineSetup, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
 };
 use common::*;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 /// Tokens of the tiny model that are words.
 const WORDS: Range<u32> = 256..297;

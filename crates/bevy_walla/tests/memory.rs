@@ -13,7 +13,7 @@ use bevy_walla::prelude::*;
 use bevy_walla::{TokenId, TokenMask};
 use common::dice::Dice;
 use common::*;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 fn model() -> &'static [u8] {
     static MODEL: OnceLock<Vec<u8>> = OnceLock::new();

@@ -11,7 +11,7 @@ use bevy_walla::engine::EngineState;
 use bevy_walla::prelude::*;
 use bevy_walla::{EngineOptions, ModelSource, ReplyInProgress, WallaEngines};
 use common::*;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 fn model() -> &'static [u8] {
     static MODEL: OnceLock<Vec<u8>> = OnceLock::new();

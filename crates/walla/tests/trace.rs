@@ -9,7 +9,7 @@ use std::path::Path;
 use host::{eventually, on, options, soon, speaker};
 use serde_json::Value;
 use walla::{FirstTokenTimes, Usage};
-use walla_device::FaultPlan;
+use walla_doubles::FaultPlan;
 
 #[tokio::test]
 async fn a_trace_ends_with_its_engine() {

@@ -500,8 +500,8 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use walla_doubles::synth::{self, Dialect, Mixture, Model};
     use walla_model::Gguf;
-    use walla_model::synth::{self, Dialect, Mixture, Model};
     use walla_model::tokenizer::Tokenizer;
 
     use super::*;

@@ -29,20 +29,14 @@
 //! 5. After [`DeviceError::Lost`] every further call returns `Lost` and makes no driver call.
 //! 6. The result of a row depends only on its sequence: not on rows of other sequences, the number
 //!    of rows, or the bucket.
-//!
-//! [`Faulty`] wraps any device and injects faults from a seed. [`HashDevice`](hash::HashDevice)
-//! computes hashes instead of a model, in virtual time: tests run millions of steps on it.
 
 #![forbid(unsafe_code)]
 
-mod aligned;
 mod cache;
 mod counters;
 mod device;
 mod error;
-pub mod faulty;
 mod handles;
-pub mod hash;
 mod image;
 mod info;
 mod lost;
@@ -60,7 +54,6 @@ pub use device::{
     StreamPriority,
 };
 pub use error::DeviceError;
-pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};
 pub use handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };

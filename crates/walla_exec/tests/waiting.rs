@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::KvType;
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_exec::{ExecOptions, Executor, Sequences};
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};

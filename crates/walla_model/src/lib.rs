@@ -24,11 +24,10 @@ pub mod gguf;
 )]
 pub mod quant;
 pub mod spec;
-pub mod synth;
 pub mod tokenizer;
 
 pub use architecture::SpecError;
 pub use embedding::EmbeddingSpec;
 pub use gguf::{Gguf, GgufError, MetadataError, TensorError, TensorInfo, Value};
-pub use quant::{dequantise, quantise};
+pub use quant::dequantise;
 pub use spec::ModelSpec;

@@ -3,16 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use walla_device::faulty::VirtualClock;
-
-/// Microseconds that never decrease: real time, or the virtual time of a test.
+/// Microseconds that never decrease: real time, or, in unit tests, virtual time.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
     /// Time since this instant, at which the clock was made.
     Real(Instant),
     /// Advanced by a test.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
-    Virtual(VirtualClock),
+    #[cfg(test)]
+    Virtual(walla_doubles::VirtualClock),
 }
 
 impl Clock {
@@ -24,6 +22,7 @@ impl Clock {
         match self {
             // 2^64 microseconds are 584 thousand years.
             Self::Real(start) => start.elapsed().as_micros() as u64,
+            #[cfg(test)]
             Self::Virtual(clock) => clock.now_micros(),
         }
     }
@@ -32,6 +31,7 @@ impl Clock {
     pub(crate) fn pause(&self, pause: Duration) {
         match self {
             Self::Real(_) => thread::sleep(pause),
+            #[cfg(test)]
             Self::Virtual(clock) => clock.advance(pause.as_micros() as u64),
         }
     }

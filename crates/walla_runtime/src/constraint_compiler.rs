@@ -102,8 +102,8 @@ impl ConstraintCompiler {
 #[cfg(test)]
 mod tests {
     use walla_constraint::Constraint;
+    use walla_doubles::synth::{self, Mixture, Model};
     use walla_model::Gguf;
-    use walla_model::synth::{self, Mixture, Model};
 
     use super::*;
 

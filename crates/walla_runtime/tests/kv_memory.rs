@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 
 use common::eventually;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, EngineStats, FrameBudget, ModelSource, Pacing,
     Prompt, ReplyEvent, default_registry,

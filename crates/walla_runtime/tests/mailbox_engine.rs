@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{eventually, inline_cpu};
-use walla_device::faulty::{Call, Fault, FaultHandle};
-use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
+use walla_device::{DeviceError, Registry};
+use walla_doubles::faulty::{Call, Fault, FaultHandle};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_doubles::{FaultPlan, FaultyBackend};
 use walla_exec::ExecError;
-use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
     FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError,

@@ -16,9 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{eventually, inline_cpu};
-use walla_device::{FaultPlan, FaultyBackend, OpenOptions, Registry};
+use walla_device::{OpenOptions, Registry};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_doubles::{FaultPlan, FaultyBackend};
 use walla_model::Gguf;
-use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
     FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError,

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use walla_device::OpenOptions;
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_exec::{ExecOptions, Executor};
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_runtime::{

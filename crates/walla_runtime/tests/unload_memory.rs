@@ -11,7 +11,7 @@
 mod common;
 
 use common::eventually;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, FrameBudget, ModelSource, Pacing, Prompt, ReplyEvent,
 };

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentId, AgentSpec, CacheCopied, CacheError, CacheJob, CacheTicket, Client, Command, Engine,
     EngineOptions, EngineState, Event, FrameBudget, ModelSource, Pacing, Prompt, ReplyEvent,

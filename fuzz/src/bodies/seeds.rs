@@ -1,6 +1,6 @@
 //! Seeds: small inputs with high coverage.
 
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 use super::tokenizer::PRES;
 

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::faulty::{Call, FaultHandle};
-use walla_device::{FaultPlan, Faulty};
+use walla_doubles::faulty::{Call, FaultHandle};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_doubles::{FaultPlan, Faulty};
 use walla_exec::{ExecError, ExecOptions, Executor, Sequences, StepError};
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId, TokenMask};

@@ -4,7 +4,8 @@ use std::fs;
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_device::{Device, KvType};
-use walla_model::{Gguf, synth};
+use walla_doubles::synth;
+use walla_model::Gguf;
 use walla_tests::{Class, OracleModel, OracleSequence, bits, oracle_models};
 use walla_types::{SeqId, TokenId};
 

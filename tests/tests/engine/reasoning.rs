@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
+use walla_doubles::synth;
 use walla_model::Gguf;
-use walla_model::synth;
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, FinishReason, FrameBudget, ModelSource, Pacing,

@@ -116,9 +116,9 @@ fn check(model: &Path) {
 fn scores_are_sums_of_the_logits() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let path = folder.path().join("model.gguf");
-    let written = walla_model::synth::write(
-        &walla_model::synth::Model::TINY,
-        walla_model::synth::Mixture::Q8_0,
+    let written = walla_doubles::synth::write(
+        &walla_doubles::synth::Model::TINY,
+        walla_doubles::synth::Mixture::Q8_0,
         5,
         Vec::new(),
     );

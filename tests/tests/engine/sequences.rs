@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::step::ResultView;
-use walla_device::{Device, DeviceError, FaultPlan, Faulty, KvType};
+use walla_device::{Device, DeviceError, KvType};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_doubles::{FaultPlan, Faulty};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};

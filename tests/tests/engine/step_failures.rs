@@ -4,10 +4,10 @@
 use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, Faulty, VirtualClock};
 use walla_device::{DeviceError, KvType};
+use walla_doubles::faulty::{Call, Fault, FaultHandle, FaultPlan, Faulty, VirtualClock};
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput, UBatch};
 use walla_types::{Sampling, SeqId, TokenId};

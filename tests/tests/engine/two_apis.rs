@@ -6,7 +6,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use walla::{AgentSpec, EngineOptions, FrameBudget, ModelSource};
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 /// Timeout, longer than any reply takes.
 const TIMEOUT: Duration = Duration::from_secs(60);

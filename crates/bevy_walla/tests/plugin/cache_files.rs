@@ -8,7 +8,7 @@ use bevy_ecs::prelude::*;
 use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::{CacheError, KvFileError, WallaError};
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 use crate::common::*;
 

@@ -7,9 +7,9 @@ use bevy_app::App;
 use bevy_ecs::message::Messages;
 use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
-use walla_model::synth::{self, Mixture, Model};
 
 /// The prompts that were sent to the engine.
 fn prompts(engine: &bevy_walla::scripted::ScriptedEngine) -> Vec<Prompt> {

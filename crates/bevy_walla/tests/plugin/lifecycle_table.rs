@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::synth::{self, Mixture, Model};
 
 /// Events that observers of entities have received.
 #[derive(Resource, Default)]

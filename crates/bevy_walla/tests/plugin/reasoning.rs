@@ -10,7 +10,7 @@ use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{TokenId, TokenMask, Usage};
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 fn thinker() -> ScriptedEngine {
     ScriptedEngine::new(|_, _| "Three silver.".into())

@@ -6,7 +6,7 @@ use walla::{
     AgentSpec, Detail, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, ReplyEvent,
     Speaker, TemplateChoice, TemplateState, Turn,
 };
-use walla_device::FaultPlan;
+use walla_doubles::FaultPlan;
 
 use crate::host::{begun, engine, eventually, held, on, options, poll, soon, speaker, working};
 

@@ -6,7 +6,7 @@ use walla::{
     AgentSpec, CacheError, Engine, EngineBuilder, EngineOptions, FrameBudget, KvFileError, Speaker,
     Turn,
 };
-use walla_device::FaultPlan;
+use walla_doubles::FaultPlan;
 
 // Shared with a package outside the workspace.
 #[path = "../../../../fuzz/src/bodies/cache_file.rs"]

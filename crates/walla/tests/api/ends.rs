@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use walla::{EngineError, EngineOptions, EngineState, Reply, ReplyError};
-use walla_device::{FaultPlan, VirtualClock};
+use walla_doubles::{FaultPlan, VirtualClock};
 
 use crate::host::{
     BlockingWaker, begun, block_dispatcher, engine, eventually, held, on, options, soon, speaker,

@@ -10,9 +10,9 @@ use walla::{
 };
 use walla::{EncodeOptions, ReplyEvent, Sampling, TokenMask};
 use walla_cpu::{CpuBackend, CpuOptions};
-use walla_device::faulty::FaultHandle;
-use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
-use walla_model::synth::{self, Mixture, Model};
+use walla_doubles::faulty::FaultHandle;
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_doubles::{FaultPlan, FaultyBackend, VirtualClock};
 
 /// Timeout, longer than any of these tests takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);

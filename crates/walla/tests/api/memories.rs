@@ -7,7 +7,7 @@ use walla::{
     AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Prompt,
     Purpose,
 };
-use walla_device::FaultPlan;
+use walla_doubles::FaultPlan;
 
 use crate::host::{engine, eventually, on, options, soon, speaker};
 

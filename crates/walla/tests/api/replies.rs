@@ -3,8 +3,8 @@
 use walla::{
     AgentSpec, AskOptions, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent,
 };
-use walla_device::FaultPlan;
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::FaultPlan;
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 use crate::host::{begun, engine, held, on, options, soon, speaker, working};
 

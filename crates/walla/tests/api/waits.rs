@@ -10,9 +10,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use walla::{Engine, EngineOptions, FrameBudget, Registry};
 use walla_cpu::CpuBackend;
-use walla_device::{
-    Backend, Device, DeviceError, DeviceInfo, FaultPlan, OpenOptions, VirtualClock,
-};
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+use walla_doubles::{FaultPlan, VirtualClock};
 
 use crate::host::{
     BlockingWaker, begun, block_dispatcher, cpu, eventually, held, on, options, poll, soon,

@@ -1,4 +1,4 @@
-//! The verbs for files: inspect, tokenize, detokenize, synth, devices.
+//! The verbs for files: inspect, tokenize, detokenize, devices.
 
 use serde_json::Value;
 
@@ -110,6 +110,7 @@ fn devices_lists_the_cpu() {
 }
 
 #[test]
+#[cfg(feature = "demo")]
 fn an_open_device_reports_how_it_runs_programs() {
     let list = json_line(&succeed(&["devices", "-v", "--json"]));
     let cpu = list.as_array().unwrap().iter().find(|device| device["name"] == "cpu").unwrap();
@@ -120,35 +121,12 @@ fn an_open_device_reports_how_it_runs_programs() {
     assert!(text.contains("are graphs, 0 are launched op by op (none)"), "{text}");
 }
 
-/// The smallest real shape: 135 million weights at 4.5 bits take 100 MB on a disk, so it is the
-/// only one here.
-#[test]
-fn synth_writes_files_that_inspect_reads() {
-    let path = scratch("synth.gguf");
-    let out = succeed(&["synth", "--shape", "smollm2-135m", "--types", "q4_k_m", "-o", &path]);
-    assert_eq!(out, "");
-    let report = json_line(&succeed(&["inspect", &path, "--json"]));
-    assert_eq!(report["spec"]["architecture"], "llama");
-    assert_eq!(report["spec"]["layers"], 30);
-    assert_eq!(report["spec"]["width"], 576);
-    assert!(report["spec"]["error"].is_null(), "{}", report["spec"]);
-    std::fs::remove_file(&path).unwrap();
-}
-
 #[test]
 fn help_lists_all_verbs() {
     let help = succeed(&["--help"]);
-    for verb in [
-        "inspect",
-        "tokenize",
-        "detokenize",
-        "logits",
-        "generate",
-        "chat",
-        "bench",
-        "devices",
-        "synth",
-    ] {
+    for verb in
+        ["inspect", "tokenize", "detokenize", "logits", "generate", "chat", "bench", "devices"]
+    {
         assert!(help.contains(verb), "{verb} in {help}");
         assert!(succeed(&[verb, "--help"]).contains("Usage"), "{verb}");
     }

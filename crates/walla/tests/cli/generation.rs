@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 use crate::command::{
     reference, reference_json, run, run_with_input, scratch, succeed, tiny, walla,

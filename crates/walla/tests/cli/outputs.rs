@@ -79,7 +79,6 @@ fn a_failure_keeps_the_previous_file() {
         vec!["logits", "/no/such/model", "--tokens", "1", "--out", &keep],
         [&["bench", &model, "--device", "tpu", "--json", &keep], &no_bench[..]].concat(),
         [&["bench", &model, "--agents", "0", "--json", &keep][..]].concat(),
-        vec!["synth", "--shape", "gpt-9", "--types", "q8_0", "-o", &keep],
     ] {
         let ran = run(&arguments);
         assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.err);

@@ -205,14 +205,6 @@ fn missing_or_invalid_arguments_are_refused() {
         &["bench", model, "--llama", "/bin/true", "--gpu-share", "50"],
         &["--llama", "--gpu-share"],
     );
-    refused(
-        &["synth", "--shape", "gpt-9", "--types", "q8_0", "-o", "/dev/null"],
-        &["gpt-9", "qwen3-0.6b"],
-    );
-    refused(
-        &["synth", "--shape", "qwen3-0.6b", "--types", "q1", "-o", "/dev/null"],
-        &["q1", "q4_k_m"],
-    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Harmless defects of a file, pre-tokenizers by name, and the reason for the end of a reply: all
 //! on standard error.
 
+use walla_doubles::synth;
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
-use walla_model::synth;
 use walla_reference_test::reference_test;
 
 use crate::command::{Ran, json_line, reference, run, run_with_input, scratch, succeed, tiny};

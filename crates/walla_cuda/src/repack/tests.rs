@@ -339,7 +339,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
 /// Numbers of a quantised row: exact, and as kernels decode them.
 fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
     let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
-    walla_model::quantise(ty, numbers, &mut row);
+    walla_doubles::quantise(ty, numbers, &mut row);
     exact_and_found_in(ty, &row)
 }
 

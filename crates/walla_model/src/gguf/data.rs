@@ -14,7 +14,8 @@ use super::{
 ///
 /// # Examples
 /// ```
-/// # use walla_model::{Gguf, ModelSpec, synth};
+/// # use walla_doubles::synth;
+/// # use walla_model::{Gguf, ModelSpec};
 /// # let bytes = synth::write(&synth::Model::TINY, synth::Mixture::Q8_0, 0, Vec::new())?;
 /// # let gguf = Gguf::from_bytes(bytes)?;
 /// let model = ModelSpec::from_gguf(&gguf, 1_024)?;

@@ -274,7 +274,7 @@ mod tests {
     use std::io::{Seek as _, SeekFrom, Write as _};
 
     use super::*;
-    use crate::synth::{self, Mixture, Model};
+    use walla_doubles::synth::{self, Mixture, Model};
 
     fn file() -> (tempfile::TempDir, std::path::PathBuf, Vec<u8>) {
         let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 1, Vec::new()).unwrap();

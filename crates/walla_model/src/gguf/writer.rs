@@ -48,9 +48,6 @@ pub enum WriteError {
     /// Metadata or tensors that a reader would refuse: duplicate names, impossible shapes.
     #[error("this file would be unreadable: {0}")]
     Unreadable(#[from] GgufError),
-    /// A synthetic model that no file can describe: change the named parameter.
-    #[error("this model is impossible: {0}")]
-    Model(&'static str),
     /// A tensor received too few or too many bytes.
     #[error("tensor {tensor:?} takes {expected} bytes, {found} given")]
     Length {

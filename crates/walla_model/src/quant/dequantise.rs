@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 use walla_types::{TensorType, e8m0_half};
 
-use super::pack::{unpack, unpack_q3};
+use super::unpack::{unpack, unpack_q3};
 
 /// Converts whole blocks of stored numbers to `f32`.
 ///

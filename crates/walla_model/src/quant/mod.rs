@@ -1,10 +1,6 @@
-//! Conversion between `f32` and the stored forms of weights: the block formats of ggml.
+//! Conversion of weights from their stored forms, the block formats of ggml, to `f32`.
 
 mod dequantise;
-mod pack;
-mod quantise;
-mod search;
+mod unpack;
 
 pub use dequantise::dequantise;
-pub(crate) use pack::{pack, pack_q3};
-pub use quantise::quantise;

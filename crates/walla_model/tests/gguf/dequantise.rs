@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::reference_data::data;
+use proptest::prelude::*;
 use walla_model::dequantise;
 use walla_types::TensorType;
 
@@ -32,4 +33,16 @@ fn numbers_agree_with_ggml_bit_for_bit() {
     let mut all = TensorType::ALL;
     all.sort();
     assert_eq!(seen, all, "the reference holds every type");
+}
+
+proptest! {
+    /// Any block can be read, because bytes from a file are not trusted.
+    #[test]
+    fn any_bytes_can_be_dequantised(
+        ty in prop::sample::select(TensorType::ALL.to_vec()),
+        bytes in prop::collection::vec(any::<u8>(), 1024),
+    ) {
+        let mut out = vec![0.0; 256];
+        dequantise(ty, &bytes[..ty.row_bytes(256).unwrap()], &mut out);
+    }
 }

@@ -4,10 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use crate::gguf_common::{ARRAY, Raw, STRING, U8, U32, array, text};
-use walla_model::{
-    Gguf, GgufError, ModelSpec, TensorError,
-    synth::{self, Mixture, Model},
-};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_model::{Gguf, GgufError, ModelSpec, TensorError};
 
 fn in_folder(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();

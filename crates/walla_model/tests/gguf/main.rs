@@ -15,7 +15,6 @@ mod file_kinds;
 mod lenient_metadata;
 mod malformed;
 mod oracles;
-mod quantise;
 mod spec_malformed;
 mod spec_oracles;
 mod spec_synth;

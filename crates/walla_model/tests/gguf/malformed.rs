@@ -2,10 +2,10 @@
 
 use crate::gguf_common::{ARRAY, BOOL, Raw, RawTensor, STRING, U8, U32, array, text};
 use proptest::prelude::*;
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_model::{
     Gguf, GgufError, MetadataError, ModelSpec, Value,
     gguf::{Foreign, Strings},
-    synth::{self, Mixture, Model},
 };
 use walla_types::{TensorType, UnknownTensorType};
 

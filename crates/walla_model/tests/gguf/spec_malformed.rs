@@ -2,13 +2,13 @@
 
 use crate::spec_common::{Spoilt, llama, reference, spoil};
 use proptest::prelude::*;
+use walla_doubles::synth::Model;
 use walla_model::{
     Gguf, ModelSpec, Value,
     spec::{
         Architecture, Attention, ExpertScore, FeedForward, KeyValue, Keys, Layer, Mixer,
         PositionScale,
     },
-    synth::Model,
 };
 use walla_types::TensorType;
 

@@ -1,10 +1,10 @@
 //! Synthetic models have the sizes of the published ones and give specifications.
 
+use walla_doubles::synth::{self, DeltaNets, Experts, Gemma4, Mixture, Model, SynthError};
 use walla_model::{
     Gguf, ModelSpec,
-    gguf::{Integers, Strings, WriteError},
+    gguf::{Integers, Strings},
     spec::{Architecture, Keys, Mixer},
-    synth::{self, DeltaNets, Experts, Gemma4, Mixture, Model},
     tokenizer::{EncodeOptions, Tokenizer},
 };
 use walla_types::{TensorType, TokenId};
@@ -188,7 +188,7 @@ fn decoded_words_are_encoded_to_the_same_tokens() {
 fn impossible_models_are_refused() {
     let refusal = |model: Model| {
         let error = synth::write(&model, Mixture::F16, 1, Vec::new()).unwrap_err();
-        assert!(matches!(error, WriteError::Model(_)), "{error}");
+        assert!(matches!(error, SynthError::Model(_)), "{error}");
         error.to_string()
     };
     let fine = small(&Model::LLAMA_3_2_1B);

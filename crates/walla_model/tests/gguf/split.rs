@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use walla_doubles::synth::{self, Mixture, Model};
 use walla_model::gguf::{FileKind, PartError, Writer};
 use walla_model::spec::FeedForward;
-use walla_model::synth::{self, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, GgufError, ModelSpec, TensorError, Value};
 

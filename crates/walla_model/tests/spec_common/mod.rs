@@ -1,11 +1,8 @@
 //! Models that tests modify.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-use walla_model::{
-    Gguf, ModelSpec, SpecError, TensorInfo, Value,
-    gguf::Writer,
-    synth::{self, Mixture, Model},
-};
+use walla_doubles::synth::{self, Mixture, Model};
+use walla_model::{Gguf, ModelSpec, SpecError, TensorInfo, Value, gguf::Writer};
 use walla_types::TensorType;
 
 /// A model to modify: keys and values to set (or, with `None`, to remove), tensors to change.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use walla_model::synth::{self, Dialect, Mixture, Model};
+use walla_doubles::synth::{self, Dialect, Mixture, Model};
 use walla_record::{End, Recorder, Recording};
 use walla_runtime::{
     ActionSet, ActionSpec, Actions, AgentId, AgentSpec, AskOptions, Command, Constraint,

@@ -153,8 +153,8 @@ fn numbers<const N: usize>(line: &str, name: &str) -> Option<[f32; N]> {
 #[cfg(test)]
 mod tests {
     use walla_device::{DeviceKind, GpuFacts};
+    use walla_doubles::synth::{self, Mixture, Model};
     use walla_model::Gguf;
-    use walla_model::synth::{self, Mixture, Model};
     use walla_plan::LinearCost;
 
     use super::*;

@@ -68,8 +68,6 @@ pub enum Verb {
     Fit(Fit),
     /// List the devices of this machine
     Devices(Devices),
-    /// Write a model of a real shape with random weights, for benchmarks
-    Synth(Synth),
 }
 
 #[derive(Debug, Args)]
@@ -624,22 +622,4 @@ pub struct Devices {
     /// One JSON array instead of text
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Synth {
-    /// Shape: llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, smollm2-135m,
-    /// gemma-3-1b, qwen3-30b-a3b, lfm2-8b-a1b, qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b, gemma-4-e2b,
-    /// granite-4-350m, ministral-3-3b
-    #[arg(long)]
-    pub shape: String,
-    /// Tensor types: f16, bf16, q8_0, q4_0, q4_k_m, q2_k, q3_k_s, iq4_nl, iq4_xs, mxfp4
-    #[arg(long)]
-    pub types: String,
-    /// Seed of the weights
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// File to write
-    #[arg(short = 'o', long = "out")]
-    pub out: PathBuf,
 }

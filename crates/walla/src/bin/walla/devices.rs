@@ -5,9 +5,10 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
+use walla::ModelSource;
 use walla_device::{Device, DeviceInfo, GpuFacts, GraphFallbacks, LaunchMode, OpenOptions};
 use walla_exec::{ExecOptions, Executor};
-use walla_model::{Gguf, ModelSpec, synth};
+use walla_model::ModelSpec;
 
 use crate::Failure;
 use crate::args::Devices;
@@ -48,7 +49,7 @@ struct Report {
     score: i32,
     /// Driver calls made to open it, by kind, if it was opened.
     calls: Option<Vec<(&'static str, u64)>>,
-    /// Its programs, if it was opened.
+    /// Its programs, if it was opened and this build has the demo model.
     programs: Option<Programs>,
     /// Why it could not be opened.
     failure: Option<String>,
@@ -62,8 +63,9 @@ impl Report {
     fn opened(device: Box<dyn Device>, score: i32) -> Self {
         let calls = device.counters().named();
         let info = device.info().clone();
-        let (programs, failure) = match Programs::of(device) {
-            Ok(programs) => (Some(programs), None),
+        let programs = demo().map(|model| Programs::of(device, &model));
+        let (programs, failure) = match programs.transpose() {
+            Ok(programs) => (programs, None),
             Err(failure) => (None, Some(failure.to_string())),
         };
         Self { calls: Some(calls.to_vec()), programs, failure, ..Self::new(info, score) }
@@ -127,7 +129,18 @@ impl Report {
     }
 }
 
-/// How a device runs the programs of a tiny model: as graphs, or op by op with reasons.
+#[cfg(feature = "demo")]
+#[expect(clippy::unnecessary_wraps, reason = "other builds have none")]
+fn demo() -> Option<ModelSource> {
+    Some(ModelSource::demo())
+}
+
+#[cfg(not(feature = "demo"))]
+fn demo() -> Option<ModelSource> {
+    None
+}
+
+/// How a device runs the programs of the demo model: as graphs, or op by op with reasons.
 struct Programs {
     graphs: usize,
     /// The device's reasons, each with the number of programs.
@@ -136,9 +149,8 @@ struct Programs {
 }
 
 impl Programs {
-    fn of(device: Box<dyn Device>) -> Result<Self, Failure> {
-        let bytes = synth::write(&synth::Model::TINY, synth::Mixture::Q8_0, 0, Vec::new())?;
-        let file = Gguf::from_bytes(bytes)?;
+    fn of(device: Box<dyn Device>, model: &ModelSource) -> Result<Self, Failure> {
+        let file = model.open()?;
         let options = ExecOptions {
             sequences_max: 4,
             rows_max: 8,
@@ -170,7 +182,7 @@ impl Programs {
         let single: usize = self.op_by_op.iter().map(|(_, count)| count).sum();
         let _ = write!(
             text,
-            "\n  programs of a tiny model: {} are graphs, {single} are launched op by op ({})",
+            "\n  programs of the demo model: {} are graphs, {single} are launched op by op ({})",
             self.graphs, self.fallbacks
         );
         for (reason, count) in &self.op_by_op {

@@ -23,7 +23,6 @@ mod replay;
 mod score;
 #[cfg(feature = "serve")]
 mod serve;
-mod synth;
 mod tokenize;
 mod usage;
 
@@ -58,7 +57,6 @@ fn main() -> ExitCode {
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),
-        Verb::Synth(arguments) => synth::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use walla_action::{ActionError, ActionSet, ActionSpec, CallError};
-use walla_device::faulty::FaultPlan;
-use walla_model::synth::Dialect;
+use walla_doubles::faulty::FaultPlan;
+use walla_doubles::synth::Dialect;
 use walla_types::TokenMask;
 
 use super::fallback::{run_and_lose, with_spare};

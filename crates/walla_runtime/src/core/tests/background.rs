@@ -310,7 +310,7 @@ fn the_cache_of_a_prompt_without_template_is_kept() {
 
 #[test]
 fn failed_steps_of_the_background_end_it_and_asks_work() {
-    use walla_device::faulty::{Call, Fault, FaultPlan, FaultyBackend};
+    use walla_doubles::faulty::{Call, Fault, FaultPlan, FaultyBackend};
     for nth in 0..6 {
         let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
         let plan = FaultPlan::new(1).fail_call(Call::Launch, nth, Fault::Failed);

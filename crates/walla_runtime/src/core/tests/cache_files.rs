@@ -1,9 +1,10 @@
 //! Saved caches: an agent of a new engine speaks as the one that was saved, and evaluates only its
 //! question. With a damaged or foreign file it evaluates its conversation.
 
-use walla_device::{FaultPlan, KvType};
+use walla_device::KvType;
+use walla_doubles::FaultPlan;
+use walla_doubles::synth::{Convolutions, Experts};
 use walla_model::spec::Architecture;
-use walla_model::synth::{Convolutions, Experts};
 
 use super::fallback::with_spare;
 use super::*;

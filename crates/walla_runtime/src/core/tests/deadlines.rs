@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use walla_device::faulty::{Call, FaultPlan, FaultyBackend, VirtualClock};
-use walla_device::hash::{HashBackend, HashOptions};
 use walla_device::{DeviceError, DeviceKind};
+use walla_doubles::faulty::{Call, FaultPlan, FaultyBackend, VirtualClock};
+use walla_doubles::hash::{HashBackend, HashOptions};
 use walla_exec::ExecError;
 
 use super::*;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use walla_device::DeviceError;
-use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend};
+use walla_doubles::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend};
 use walla_model::GgufError;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Devices that fail: other agents are unaffected, and every reply ends once.
 
 use walla_device::DeviceError;
-use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
+use walla_doubles::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
 use walla_exec::ExecError;
 
 use super::*;

@@ -40,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
-use walla_model::synth::{self, DeltaNets, Mixture, Model};
+use walla_doubles::synth::{self, DeltaNets, Mixture, Model};
 use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 use walla_types::{Sampling, TokenId};
 

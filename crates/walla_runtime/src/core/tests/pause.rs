@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use walla_device::faulty::{FaultPlan, FaultyBackend, VirtualClock};
+use walla_doubles::faulty::{FaultPlan, FaultyBackend, VirtualClock};
 
 use super::*;
 use crate::engine_core::Control;

@@ -7,8 +7,8 @@ mod limits;
 
 use std::sync::Arc;
 
-use walla_device::faulty::FaultPlan;
-use walla_model::synth::Dialect;
+use walla_doubles::faulty::FaultPlan;
+use walla_doubles::synth::Dialect;
 use walla_types::TokenMask;
 
 use super::faults::faulty;

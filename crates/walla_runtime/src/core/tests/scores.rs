@@ -1,6 +1,6 @@
 //! Scores of texts: bits do not depend on the batch, on pages, or on failed steps.
 
-use walla_device::faulty::{Call, Fault, FaultPlan};
+use walla_doubles::faulty::{Call, Fault, FaultPlan};
 
 use super::faults::faulty;
 use super::*;

@@ -17,8 +17,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use walla_device::faulty::{Call, Fault, FaultPlan, FaultyBackend};
-use walla_device::hash::{HashBackend, HashOptions};
+use walla_doubles::faulty::{Call, Fault, FaultPlan, FaultyBackend};
+use walla_doubles::hash::{HashBackend, HashOptions};
 use walla_plan::Detail;
 
 use super::simulation_copies::Copies;

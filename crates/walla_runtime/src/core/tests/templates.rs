@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use walla_device::faulty::{FaultPlan, FaultyBackend};
+use walla_doubles::faulty::{FaultPlan, FaultyBackend};
 use walla_model::chat::{BuiltInTemplate, TemplateChoice, TemplateError, TemplateState};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use walla_device::faulty::{FaultPlan, FaultyBackend};
+use walla_doubles::faulty::{FaultPlan, FaultyBackend};
 use walla_model::tokenizer::DecodeOptions;
 use walla_types::TokenMask;
 

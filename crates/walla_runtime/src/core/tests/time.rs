@@ -109,7 +109,7 @@ fn a_clock_that_goes_back_some_frames_stops_no_reply() {
 /// second victim.
 #[test]
 fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
-    use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
+    use walla_doubles::{FaultPlan, FaultyBackend, VirtualClock};
     // Ten agents need five pages each; there are eleven, and a step takes ten rounds to complete.
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(3).delay_micros(100..=100).clock(&clock);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use walla_device::VirtualClock;
+use walla_doubles::VirtualClock;
 
 use super::*;
 use crate::engine_core::CLIENTS_MAX;

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::task::{Wake, Waker};
 
-use walla_device::VirtualClock;
+use walla_doubles::VirtualClock;
 
 use super::own_thread::waits;
 use super::*;

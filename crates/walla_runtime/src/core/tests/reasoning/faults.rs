@@ -1,6 +1,6 @@
 //! Devices that are lost, fail or are slow while agents reason.
 
-use walla_device::faulty::VirtualClock;
+use walla_doubles::faulty::VirtualClock;
 
 use super::super::fallback::{run_and_lose, with_spare};
 use super::super::faults::run_to_the_end;

@@ -1,6 +1,6 @@
 //! Limits of reasoning and of the speech behind it.
 
-use walla_device::faulty::VirtualClock;
+use walla_doubles::faulty::VirtualClock;
 
 use super::*;
 

@@ -1,8 +1,8 @@
+use walla_device::StreamPriority;
+use walla_device::step::{OutputRow, StepHeader, StepRow, StepViewMut};
 use walla_types::SeqId;
 
 use super::*;
-use crate::device::StreamPriority;
-use crate::step::{OutputRow, StepHeader, StepRow, StepViewMut};
 
 const LAYOUT: StepLayout = StepLayout {
     rows_max: 8,
@@ -36,7 +36,7 @@ impl Rig {
                 pages: 16,
                 page_tokens: 4,
                 sequences_max: 4,
-                kv_type: crate::KvType::F16,
+                kv_type: walla_device::KvType::F16,
             })
             .unwrap();
         let step_host = device.create_host("step", LAYOUT.bytes()).unwrap();
@@ -45,7 +45,7 @@ impl Rig {
             device.create_mapped("results", LAYOUT.result_bytes()).unwrap().unwrap();
         let program = Program {
             name: "test".into(),
-            phase: crate::Phase::Decode,
+            phase: walla_device::Phase::Decode,
             pure_decode: false,
             rows_max: 8,
             outputs_max: 4,
@@ -103,7 +103,7 @@ impl Rig {
         assert!(device.poll(event).unwrap());
         let mut token = None;
         let read = &mut |bytes: &[u8]| {
-            let view = crate::step::ResultView::new(bytes, &LAYOUT).unwrap();
+            let view = walla_device::step::ResultView::new(bytes, &LAYOUT).unwrap();
             assert!(view.header.end_nanos - view.header.begin_nanos >= 320_000);
             token = (view.header.step == number).then_some(view.rows[0].token);
         };
@@ -174,13 +174,13 @@ fn a_page_without_memory_leaves_no_results() {
 #[test]
 fn each_cache_counts() {
     let mut device = HashDevice::new(HashOptions::default());
-    let layer = crate::CacheLayer::Kv { kv_heads: 2, head_dim: 8, rope: None };
+    let layer = walla_device::CacheLayer::Kv { kv_heads: 2, head_dim: 8, rope: None };
     let desc = CacheDesc {
         layers: vec![layer],
         pages: 16,
         page_tokens: 4,
         sequences_max: 4,
-        kv_type: crate::KvType::F16,
+        kv_type: walla_device::KvType::F16,
     };
     let [first, second] = [(); 2].map(|()| device.create_cache(&desc).unwrap());
     let page = desc.page_bytes();

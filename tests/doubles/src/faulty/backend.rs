@@ -1,8 +1,6 @@
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+
 use super::{FaultHandle, FaultPlan, Faulty};
-use crate::device::Device;
-use crate::error::DeviceError;
-use crate::info::DeviceInfo;
-use crate::registry::{Backend, OpenOptions};
 
 /// Opens another backend's devices wrapped in [`Faulty`], under their real names or an
 /// [alias](Self::alias).

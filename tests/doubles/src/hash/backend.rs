@@ -1,10 +1,7 @@
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOptions, philox4x32};
+
 use super::HashDevice;
-use crate::device::Device;
-use crate::error::DeviceError;
 use crate::faulty::VirtualClock;
-use crate::info::{DeviceInfo, DeviceKind};
-use crate::philox::philox4x32;
-use crate::registry::{Backend, OpenOptions};
 
 /// How a [`HashDevice`] presents itself and how long its steps take.
 #[derive(Clone, Debug)]

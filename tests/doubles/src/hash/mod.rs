@@ -19,27 +19,21 @@ use std::fmt;
 
 pub use backend::{HashBackend, HashOptions};
 
-use self::cache::HashCache;
-use self::sample::{Sampler, cell_hash, penalty_hash};
-use crate::aligned::AlignedBytes;
-use crate::cache::{CacheCommand, CacheDesc};
-use crate::device::{
-    CompletionFlag, Device, LaunchMode, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,
-};
-use crate::error::DeviceError;
-use crate::faulty::VirtualClock;
-use crate::handles::{
-    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
-};
-use crate::image::{CacheImage, CachePart};
-use crate::info::DeviceInfo;
-use crate::op::Program;
-use crate::step::{
+use walla_device::step::{
     BiasRow, Candidate, OutputRow, ResultHeader, ResultRow, ResultViewMut, StepLayout, StepView,
     mask_words,
 };
-use crate::weights::WeightSource;
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag, Device,
+    DeviceError, DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse,
+    Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
+};
 use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
+
+use self::cache::HashCache;
+use self::sample::{Sampler, cell_hash, penalty_hash};
+use crate::aligned::AlignedBytes;
+use crate::faulty::VirtualClock;
 
 /// Duration of a copy of a part of a cache, in microseconds.
 const COPY_MICROS: u64 = 100;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::{Zeroable, bytes_of, pod_read_unaligned};
+use walla_device::step::{ResultHeader, ResultRow};
+use walla_device::{DeviceKind, LaunchMode};
 
 use super::*;
 use crate::aligned::AlignedBytes;
-use crate::device::LaunchMode;
-use crate::info::DeviceKind;
-use crate::step::{ResultHeader, ResultRow};
 
 pub(super) struct Instant {
     info: DeviceInfo,

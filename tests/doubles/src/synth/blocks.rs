@@ -1,12 +1,12 @@
 //! Random weights in their stored form, without conversion from `f32`: integers are random bytes,
 //! and the scales are chosen to give the requested standard deviation.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use half::{bf16, f16};
 use walla_types::{TensorType, e8m0_half};
 
-use crate::gguf::WriteError;
+use crate::quant::{pack, pack_q3};
 
 /// Contents of a tensor.
 pub(super) enum Fill {
@@ -31,11 +31,11 @@ pub(super) fn write(
     fill: &Fill,
     seed: u64,
     out: &mut impl Write,
-) -> Result<(), WriteError> {
+) -> io::Result<()> {
     let std = match fill {
-        Fill::All(number) => return Ok(write_all(out, elements, |_| *number)?),
+        Fill::All(number) => return write_all(out, elements, |_| *number),
         Fill::These(numbers) => {
-            return Ok(write_all(out, elements, |i| numbers.get(i).copied().unwrap_or(1.0))?);
+            return write_all(out, elements, |i| numbers.get(i).copied().unwrap_or(1.0));
         }
         Fill::Random { std } => *std,
     };
@@ -55,11 +55,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn write_all(
-    out: &mut impl Write,
-    elements: u64,
-    number: impl Fn(usize) -> f32,
-) -> std::io::Result<()> {
+fn write_all(out: &mut impl Write, elements: u64, number: impl Fn(usize) -> f32) -> io::Result<()> {
     let bytes: Vec<u8> = (0..elements as usize).flat_map(|i| number(i).to_le_bytes()).collect();
     out.write_all(&bytes)
 }
@@ -135,7 +131,7 @@ fn q4_k(std: f32) -> Filler {
     Box::new(move |chunk| {
         for raw in chunk.as_chunks_mut::<144>().0 {
             let s: [u8; 8] = core::array::from_fn(|i| 8 | (raw[4 + i] & 7));
-            let packed = crate::quant::pack(&s, &s);
+            let packed = pack(&s, &s);
             raw[..4].copy_from_slice(&head);
             raw[4..16].copy_from_slice(&packed);
         }
@@ -180,7 +176,7 @@ fn q3_k(std: f32) -> Filler {
     Box::new(move |chunk| {
         for raw in chunk.as_chunks_mut::<110>().0 {
             let scales = core::array::from_fn(|i| sub_scale(raw[96 + i / 2] >> (i % 2 * 4)));
-            raw[96..108].copy_from_slice(&crate::quant::pack_q3(&scales));
+            raw[96..108].copy_from_slice(&pack_q3(&scales));
             raw[108..].copy_from_slice(&scale);
         }
     })
@@ -243,8 +239,9 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use walla_model::dequantise;
+
     use super::*;
-    use crate::dequantise;
 
     #[test]
     fn every_type_has_the_requested_deviation_and_zero_mean() {

@@ -1,6 +1,6 @@
 use core::f32::consts::TAU;
 
-use crate::spec::Architecture;
+use walla_model::spec::Architecture;
 
 /// The shape of a model: published hyperparameters.
 ///

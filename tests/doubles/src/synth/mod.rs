@@ -5,7 +5,6 @@
 //! bytes, words of letters up to the model's vocabulary size, and the control tokens of ChatML,
 //! which its chat template uses.
 
-#[expect(clippy::indexing_slicing, reason = "blocks are arrays of fixed lengths")]
 mod blocks;
 mod models;
 mod rewrite;
@@ -17,20 +16,29 @@ use std::io::Write;
 pub use models::{Convolutions, DeltaNets, Experts, Gemma4, Model};
 pub use rewrite::{RewriteError, part_name, rewrite, split};
 pub use types::Mixture;
+use walla_model::gguf::{WriteError, Writer};
+use walla_model::spec::Architecture;
 use walla_types::TensorType;
 
 use self::blocks::Fill;
-use crate::{
-    gguf::{WriteError, Writer},
-    spec::Architecture,
-};
+
+/// Why a synthetic model cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// No file can describe this model: change the named parameter.
+    #[error("this model is impossible: {0}")]
+    Model(&'static str),
+    /// The file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
 
 /// Writes a model block by block, so memory use does not depend on the model's size.
 ///
 /// The same arguments give the same bytes.
 ///
 /// # Errors
-/// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
+/// [`SynthError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
 /// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, the
 /// architecture is not one of [`Model::ALL`], or it does not have these experts or convolutions.
 /// Other errors are from `out`. Rows that are not whole blocks are not an error: they are stored in
@@ -38,7 +46,8 @@ use crate::{
 ///
 /// # Examples
 /// ```
-/// use walla_model::{Gguf, ModelSpec, synth};
+/// use walla_doubles::synth;
+/// use walla_model::{Gguf, ModelSpec};
 /// let model = synth::Model { width: 64, layers: 2, heads: 4, kv_heads: 2, head_dim: 16, hidden: 96, vocab: 300,
 ///     ..synth::Model::QWEN3_0_6B };
 /// let file = synth::write(&model, synth::Mixture::Q8_0, 1, Vec::new())?;
@@ -51,7 +60,7 @@ pub fn write<W: Write>(
     mixture: Mixture,
     seed: u64,
     out: W,
-) -> Result<W, WriteError> {
+) -> Result<W, SynthError> {
     write_dialect(model, mixture, seed, &Dialect::default(), out)
 }
 
@@ -73,7 +82,7 @@ impl Default for Dialect<'_> {
 /// As [`write()`], with another chat template and more special tokens.
 ///
 /// # Errors
-/// As [`write()`]; [`WriteError::Model`] also if the vocabulary is too small for the special
+/// As [`write()`]; [`SynthError::Model`] also if the vocabulary is too small for the special
 /// tokens.
 pub fn write_dialect<W: Write>(
     model: &Model,
@@ -81,10 +90,10 @@ pub fn write_dialect<W: Write>(
     seed: u64,
     dialect: &Dialect<'_>,
     out: W,
-) -> Result<W, WriteError> {
-    check(model).map_err(WriteError::Model)?;
+) -> Result<W, SynthError> {
+    check(model).map_err(SynthError::Model)?;
     if ((model.vocab - tokenizer::VOCAB_MIN) as usize) < dialect.special.len() {
-        return Err(WriteError::Model("its vocabulary is too small for the special tokens"));
+        return Err(SynthError::Model("its vocabulary is too small for the special tokens"));
     }
     let tensors = tensors(model, mixture);
     let mut writer = Writer::new();
@@ -100,9 +109,11 @@ pub fn write_dialect<W: Write>(
         // Each tensor has a separate random stream: a change of one layer's shape does not change
         // the other layers.
         let stream = seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        blocks::write(tensor.ty, tensor.dims.iter().product(), &tensor.fill, stream, &mut data)?;
+        let elements = tensor.dims.iter().product();
+        blocks::write(tensor.ty, elements, &tensor.fill, stream, &mut data)
+            .map_err(WriteError::Io)?;
     }
-    data.finish()
+    Ok(data.finish()?)
 }
 
 fn check(model: &Model) -> Result<(), &'static str> {
@@ -112,7 +123,7 @@ fn check(model: &Model) -> Result<(), &'static str> {
         Err("its architecture cannot be synthesised")
     } else if sizes.contains(&0) {
         Err("a size is 0")
-    } else if model.experts.is_some() != model.architecture.has_experts() {
+    } else if model.experts.is_some() != has_experts(model.architecture) {
         Err("its architecture and its experts contradict each other")
     } else if model.experts.is_some_and(|e| e.count == 0 || e.hidden == 0) {
         Err("a size of its experts is 0")
@@ -139,6 +150,10 @@ fn check(model: &Model) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
+}
+
+const fn has_experts(architecture: Architecture) -> bool {
+    matches!(architecture, Architecture::Qwen3Moe | Architecture::Lfm2Moe)
 }
 
 fn is_possible(delta: &DeltaNets) -> bool {

@@ -20,23 +20,17 @@ pub use clock::VirtualClock;
 pub use handle::FaultHandle;
 pub use plan::{Call, Fault, FaultPlan};
 
+use walla_device::step::{StepHeader, StepLayout};
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag, Device,
+    DeviceCounters, DeviceError, DeviceInfo, EventId, GraphFallbacks, GraphId, HostId, MatrixDesc,
+    MatrixId, MemoryUse, OpKind, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority,
+    VectorId, WeightSource,
+};
+
 use self::poison::Poisoner;
 use self::timeline::Timeline;
 use crate::aligned::AlignedBytes;
-use crate::cache::{CacheCommand, CacheDesc};
-use crate::counters::{DeviceCounters, GraphFallbacks};
-use crate::device::{
-    CompletionFlag, Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,
-};
-use crate::error::DeviceError;
-use crate::handles::{
-    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
-};
-use crate::image::{CacheImage, CachePart};
-use crate::info::DeviceInfo;
-use crate::op::{OpKind, Program};
-use crate::step::{StepHeader, StepLayout};
-use crate::weights::WeightSource;
 
 /// A device with planned faults. See the [module](self).
 pub struct Faulty {

@@ -2,9 +2,14 @@
 
 use core::ops::Range;
 
-use crate::gguf::split::{self, COUNT, NUMBER, TENSORS};
-use crate::gguf::{Gguf, TensorError, Value, WriteError, Writer};
+use walla_model::gguf::{Gguf, TensorError, Value, WriteError, Writer};
 
+/// Number of a part, from 0.
+const NUMBER: &str = "split.no";
+/// Number of parts.
+const COUNT: &str = "split.count";
+/// Number of tensors in all parts.
+const TENSORS: &str = "split.tensors.count";
 const SPLIT_KEYS: [&str; 3] = [NUMBER, COUNT, TENSORS];
 
 /// Why a file cannot be copied.
@@ -56,7 +61,8 @@ pub fn rewrite(
 ///
 /// # Examples
 /// ```
-/// # use walla_model::{Gguf, synth};
+/// # use walla_doubles::synth;
+/// # use walla_model::Gguf;
 /// # let whole = synth::write(&synth::Model::TINY, synth::Mixture::Q8_0, 0, Vec::new())?;
 /// # let whole = Gguf::from_bytes(whole)?;
 /// # let folder = tempfile::tempdir()?;
@@ -96,7 +102,7 @@ pub fn split(file: &Gguf, part_tensors: &[usize]) -> Result<Vec<Vec<u8>>, Rewrit
 /// The file name of a part, counted from 1: `model-00001-of-00003.gguf`.
 #[must_use]
 pub fn part_name(stem: &str, part: usize, parts: usize) -> String {
-    split::name(stem, part as u64, parts as u64)
+    format!("{stem}-{part:05}-of-{parts:05}.gguf")
 }
 
 /// Writes the tensors `range` of a file behind the metadata of `writer`.

@@ -1,9 +1,10 @@
 use std::ops::RangeInclusive;
 
-use super::VirtualClock;
-use crate::philox::philox4x32;
+use walla_device::philox4x32;
 
-/// A call of [`Device`](crate::Device) that can fail.
+use super::VirtualClock;
+
+/// A call of [`Device`](walla_device::Device) that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "named like the calls")]
 pub enum Call {
@@ -95,9 +96,9 @@ impl Call {
 /// Kind of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// [`DeviceError::Failed`](crate::DeviceError::Failed): the call has no effect.
+    /// [`DeviceError::Failed`](walla_device::DeviceError::Failed): the call has no effect.
     Failed,
-    /// [`DeviceError::Lost`](crate::DeviceError::Lost): the device is permanently lost.
+    /// [`DeviceError::Lost`](walla_device::DeviceError::Lost): the device is permanently lost.
     Lost,
 }
 
@@ -107,7 +108,7 @@ pub enum Fault {
 ///
 /// # Examples
 /// ```
-/// use walla_device::faulty::{Call, Fault, FaultPlan};
+/// use walla_doubles::faulty::{Call, Fault, FaultPlan};
 /// let third_launch_loses_the_device = FaultPlan::new(7).fail_call(Call::Launch, 2, Fault::Lost);
 /// let slow = FaultPlan::new(7).delay_micros(100..=2_000);
 /// ```
@@ -192,7 +193,7 @@ impl FaultPlan {
     }
 
     /// Reports output row `output` of the `nth` launch as
-    /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE).
+    /// [`NOT_FINITE`](walla_device::step::ResultRow::NOT_FINITE).
     #[must_use]
     pub fn poison(mut self, nth: u64, output: u32) -> Self {
         self.poisons.push(Poison { launch: nth, output });

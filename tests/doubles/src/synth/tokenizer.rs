@@ -1,7 +1,9 @@
 //! A byte-level vocabulary of any size.
 
+use walla_model::gguf::Writer;
+use walla_model::spec::Architecture;
+
 use super::{Dialect, Model};
-use crate::{gguf::Writer, spec::Architecture};
 
 /// Token types of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;

@@ -1,8 +1,7 @@
 //! Samples tokens from hashes.
 
+use walla_device::step::{BiasRow, OutputRow, ResultRow};
 use walla_types::PENALTY_WINDOW_MAX;
-
-use crate::step::{BiasRow, OutputRow, ResultRow};
 
 /// Mixes a number into a hash: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) fn mix(hash: u64, number: u64) -> u64 {

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::{Zeroable, bytes_of};
+use walla_device::step::{ResultRow, ResultView, StepLayout};
+use walla_device::{Backend, MatrixUse, OpenOptions, Phase, Registry};
 use walla_types::TensorType;
 
 use self::instant::Instant;
 use super::*;
-use crate::device::MatrixUse;
-use crate::op::Phase;
-use crate::registry::{Backend, OpenOptions, Registry};
-use crate::step::{ResultRow, ResultView, StepLayout};
 
 const LAYOUT: StepLayout = StepLayout {
     rows_max: 2,
@@ -57,7 +55,7 @@ impl Rig {
             pages: 2,
             page_tokens: 16,
             sequences_max: 2,
-            kv_type: crate::cache::KvType::F16,
+            kv_type: walla_device::KvType::F16,
         })?;
         let step = device.create_buffer("step", LAYOUT.bytes())?;
         let results = device.create_buffer("results", RING * LAYOUT.result_bytes())?;

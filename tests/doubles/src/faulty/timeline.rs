@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 
+use walla_device::{EventId, HostId, StreamId};
+
 use super::plan::FaultPlan;
-use crate::handles::{EventId, HostId, StreamId};
 
 /// Completion times, in microseconds of the plan's clock: never earlier than on the wrapped device.
 ///

@@ -1,12 +1,13 @@
 //! The cache of a [`HashDevice`](super::HashDevice): the token and the position of each cell.
 
+use walla_device::step::{OutputRow, ResultRow, StepRow, StepView};
+use walla_device::{
+    CacheCommand, CacheDesc, CacheImage, CacheLayer, CachePart, ImageNumber, ImagePart, ImageState,
+    Program,
+};
 use walla_types::PENALTY_WINDOW_MAX;
 
 use super::sample::{Sampler, cell_hash, mix, penalty_hash};
-use crate::cache::{CacheCommand, CacheDesc, CacheLayer};
-use crate::image::{CacheImage, CachePart, ImageNumber, ImagePart, ImageState};
-use crate::op::Program;
-use crate::step::{OutputRow, ResultRow, StepRow, StepView};
 
 /// The contents of a cell, in place of a key and a value.
 #[derive(Clone, Copy, Debug, Default)]

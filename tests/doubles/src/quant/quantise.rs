@@ -1,10 +1,8 @@
 use half::{bf16, f16};
 use walla_types::{TensorType, e8m0_half};
 
-use super::{
-    pack::{pack, pack_q3, unpack},
-    search,
-};
+use super::pack::{pack, pack_q3};
+use super::search;
 
 /// Stores numbers as whole blocks of type `ty`.
 ///
@@ -18,7 +16,8 @@ use super::{
 ///
 /// # Examples
 /// ```
-/// use walla_model::{dequantise, quantise};
+/// use walla_doubles::quantise;
+/// use walla_model::dequantise;
 /// use walla_types::TensorType;
 /// let (mut block, mut back) = ([0; 34], [0.0; 32]);
 /// quantise(TensorType::Q8_0, &[0.5; 32], &mut block);
@@ -169,19 +168,17 @@ fn sub_blocks(x: &[f32; 256], steps: u8, spread: f32) -> ([u8; 16], [u8; 256]) {
     let scale = rounded(found.iter().map(|f| f.0).fold(0.0, f32::max) / 63.0);
     let minimum = rounded(found.iter().map(|f| f.1).fold(0.0, f32::max) / 63.0);
     let six_bits = |x: f32, unit: f32| (x * inverse(unit)).round_ties_even().clamp(0.0, 63.0) as u8;
-    let packed = pack(
-        &found.map(|(own, _)| six_bits(own, scale)),
-        &found.map(|(_, own)| six_bits(own, minimum)),
-    );
+    let scales = found.map(|(own, _)| six_bits(own, scale));
+    let minimums = found.map(|(_, own)| six_bits(own, minimum));
     let mut head = [0; 16];
     head[..2].copy_from_slice(&half(scale));
     head[2..4].copy_from_slice(&half(minimum));
-    head[4..].copy_from_slice(&packed);
+    head[4..].copy_from_slice(&pack(&scales, &minimums));
     // Again, with the rounded scales.
     let mut q = [0; 256];
     for (i, (part, q)) in parts.iter().zip(q.as_chunks_mut::<32>().0).enumerate() {
-        let (s, m) = unpack(&packed, i);
-        let (inverse, minimum) = (inverse(scale * f32::from(s)), minimum * f32::from(m));
+        let inverse = inverse(scale * f32::from(scales[i]));
+        let minimum = minimum * f32::from(minimums[i]);
         let integer = |x: f32| ((x + minimum) * inverse).round_ties_even().clamp(0.0, steps.into());
         *q = part.map(|x| integer(x) as u8);
     }

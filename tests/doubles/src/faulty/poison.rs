@@ -1,11 +1,10 @@
 use std::collections::HashMap;
 
 use bytemuck::{bytes_of, pod_read_unaligned};
+use walla_device::step::{ResultHeader, ResultRow, StepHeader, StepLayout};
+use walla_device::{BufferId, GraphId, HostId, Program};
 
 use super::plan::FaultPlan;
-use crate::handles::{BufferId, GraphId, HostId};
-use crate::op::Program;
-use crate::step::{ResultHeader, ResultRow, StepHeader, StepLayout};
 
 /// Reports output rows of chosen launches as not finite.
 ///
