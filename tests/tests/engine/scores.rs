@@ -38,7 +38,7 @@ fn scored(model: &Path) -> Vec<Score> {
         ..EngineOptions::new(ModelSource::Path(model.to_owned()))
     };
     let engine = Engine::start(options).expect("options are valid");
-    let client = engine.client(Pacing::FreeRunning);
+    let client = engine.client(Pacing::FreeRunning).expect("a client");
     // Others speak meanwhile.
     for n in 0..2 {
         let agent = client.new_agent();

@@ -10,8 +10,8 @@ use walla_runtime::{
     AskOptions, Call, CallError, CallId, CallResult, CancelAfter, Command, Constraint,
     ConstraintKind, ContextPolicy, ConversationEdit, Detail, Event, FinishReason, FirstTokenTimes,
     InlineText, Logged, MalformedCall, Notes, Prompt, RefusedCall, RemoteError, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn,
-    UnmarkedCalls, Unsupported, Usage,
+    ReplyEvent, ReplyId, ReplyInProgress, Route, Score, Speaker, TimeLimit, TokenLogprobs,
+    TokenRun, Turn, UnmarkedCalls, Unsupported, Usage,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
@@ -196,6 +196,7 @@ fn options(dice: &mut Dice) -> AskOptions {
         seed: dice.maybe(Dice::long),
         aside: dice.one_in(2),
         tokens_max: dice.maybe(Dice::number),
+        score: dice.maybe(|dice| dice.texts().into()),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }
@@ -313,6 +314,7 @@ fn failure(dice: &mut Dice) -> ReplyError {
         Unsupported::AllowedTokens,
         Unsupported::StopTokens,
         Unsupported::LogProbabilities,
+        Unsupported::Scores,
     ];
     match dice.below(16) {
         0 => ReplyError::UnknownAgent,
@@ -386,8 +388,9 @@ fn event(dice: &mut Dice, ids: &mut Ids) -> Event {
         FinishReason::ContextFull,
         FinishReason::Cancelled,
         FinishReason::TimedOut,
+        FinishReason::Scored,
     ];
-    let what = match dice.below(10) {
+    let what = match dice.below(11) {
         0 => ReplyEvent::Started { prompt_tokens: dice.number() },
         1 => ReplyEvent::Delta { text: inline(dice), tokens: dice.number() },
         2 => ReplyEvent::Reasoning { text: inline(dice), tokens: dice.number() },
@@ -417,6 +420,11 @@ fn event(dice: &mut Dice, ids: &mut Ids) -> Event {
         6 => ReplyEvent::Finished { reason: dice.pick(&reasons), usage: usage(dice) },
         7 => ReplyEvent::Failed(failure(dice)),
         8 => ReplyEvent::Logged(Logged::Begun),
+        9 => ReplyEvent::Score(Score {
+            index: dice.number(),
+            tokens: dice.number(),
+            log_probability: -dice.float(),
+        }),
         _ => {
             let mut run = TokenRun::new();
             (0..dice.below(15)).for_each(|_| _ = run.push(TokenId(dice.number())));
