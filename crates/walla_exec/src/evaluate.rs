@@ -66,36 +66,44 @@ impl Evaluator {
         let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
         let mut ubatch = UBatch::with_capacity(rows);
         let mut split = checked.split(&mut splitter, &mut outputs);
-        let mut last = 0;
         let take = if inputs.len() == 1 { Split::simple } else { Split::equal };
-        while take(&mut split, rows, &mut ubatch) {
-            let Sequences { executor, ledger, .. } = &mut self.sequences;
-            last = executor.submit_ubatch(&ubatch, ledger, &|_| None)?;
-            let completed = self.wait_for(last)?;
-            let first = ubatch.logits_rows().start;
-            let read = ubatch.rows().iter().try_for_each(|row| {
-                let (input, place) = places[row.batch_index as usize];
-                let Ok(of_batch) = split.outputs().logits_row(row.batch_index as i32) else {
-                    unreachable!("logits of every token were asked for");
-                };
-                let sink = &mut |row: &[f32]| sink(input, place, row);
-                self.sequences.executor.read_logits(completed, of_batch - first, sink)
-            });
-            self.sequences.release(completed);
-            read?;
+        let mut last = None;
+        let mut run = || -> Result<(), StepError> {
+            while take(&mut split, rows, &mut ubatch) {
+                let Sequences { executor, ledger, .. } = &mut self.sequences;
+                let step = executor.submit_ubatch(&ubatch, ledger, &|_| None)?;
+                last = Some(step);
+                let completed = Self::wait_for(&mut self.sequences, step)?;
+                let first = ubatch.logits_rows().start;
+                let read = ubatch.rows().iter().try_for_each(|row| {
+                    let (input, place) = places[row.batch_index as usize];
+                    let Ok(of_batch) = split.outputs().logits_row(row.batch_index as i32) else {
+                        unreachable!("logits of every token were asked for");
+                    };
+                    let sink = &mut |row: &[f32]| sink(input, place, row);
+                    self.sequences.executor.read_logits(completed, of_batch - first, sink)
+                });
+                self.sequences.release(completed);
+                read?;
+            }
+            Ok(())
+        };
+        let result = run();
+        // Tokens of steps that were submitted are in the cache, also after an error.
+        if let Some(step) = last {
+            self.sequences.ledger.append_reserved(checked);
+            self.sequences.ledger.retire(step);
         }
-        self.sequences.ledger.append_reserved(checked);
-        self.sequences.ledger.retire(last);
-        Ok(())
+        result
     }
 
     /// Waits for a step. Releases earlier steps that previous calls did not wait for.
-    fn wait_for(&mut self, step: u64) -> Result<Completed, ExecError> {
-        while let Some(completed) = self.sequences.wait()? {
+    fn wait_for(sequences: &mut Sequences, step: u64) -> Result<Completed, ExecError> {
+        while let Some(completed) = sequences.wait()? {
             if completed.step == step {
                 return Ok(completed);
             }
-            self.sequences.release(completed);
+            sequences.release(completed);
         }
         unreachable!("step {step} is in flight")
     }

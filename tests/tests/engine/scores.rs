@@ -135,7 +135,7 @@ fn scores_of_every_architecture_are_sums_of_the_logits() {
         "llama32-q4_k",
         "phi3-longrope-q8_0",
         "qwen2-q8_0",
-        "qwen35-q8_0",
+        "qwen3-q8_0",
     ] {
         check(&data(&format!("models/{name}.gguf")));
     }
