@@ -153,7 +153,7 @@ fn hear(client: &RemoteClient, agent: AgentId, reply_id: ReplyId, cancel_after: 
                 heard.end = error.to_string();
                 return heard;
             }
-            ReplyEvent::Started { .. } | ReplyEvent::Reasoning { .. } | ReplyEvent::Logged(_) => {}
+            _ => {}
         }
     }
 }

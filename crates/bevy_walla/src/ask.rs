@@ -156,8 +156,8 @@ impl Ask {
     /// Asks how probable each of these texts is as the answer, in place of an answer: for ranking
     /// lines, or choosing among intents or moves. The result is one
     /// [`ReplyScores`](crate::ReplyScores); otherwise the ask is an [aside](Self::aside). For the
-    /// kinds [`Chat`](AskKind::Chat), [`Continue`](AskKind::Continue) and raw text. [`AskOptions::score`]
-    /// has the rules.
+    /// kinds [`Chat`](AskKind::Chat), [`Continue`](AskKind::Continue) and raw text.
+    /// [`AskOptions::score`] has the rules.
     ///
     /// # Examples
     /// ```

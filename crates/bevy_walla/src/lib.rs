@@ -152,8 +152,8 @@
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
 //! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`],
-//! [`ReplyScores`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and replaced. The
-//! others expose their fields, except [`ReplyLimits::stop_tokens`].
+//! [`ReplyScores`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned
+//! and replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.

@@ -312,7 +312,7 @@ impl Inner {
                 }
             }
             Command::Ask { agent, reply_id, options, .. } if options.score.is_some() => {
-                self.score(agent, reply_id, options.score.as_deref().unwrap_or_default());
+                self.score(agent, reply_id, options.score.as_deref().map_or(&[], Vec::as_slice));
             }
             Command::Ask { agent, reply_id, prompt, .. } => self.ask(agent, reply_id, prompt),
             Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {

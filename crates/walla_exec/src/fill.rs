@@ -19,8 +19,8 @@ pub struct Draw<'a> {
     pub mask: Option<&'a Arc<TokenMask>>,
     /// Seed of the draw; `None`: of the sampling parameters.
     pub seed: Option<u64>,
-    /// The token that is drawn, for its log-probability; the other fields are not used then. Another
-    /// token is drawn only if the logit of this one is negative infinity.
+    /// The token that is drawn, for its log-probability; the other fields are not used then.
+    /// Another token is drawn only if the logit of this one is negative infinity.
     pub forced: Option<TokenId>,
 }
 

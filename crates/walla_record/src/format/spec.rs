@@ -186,7 +186,7 @@ pub(super) fn get_options(reader: &mut Reader<'_>) -> Result<AskOptions, Defect>
         aside: reader.bool()?,
         tokens_max: reader.option(Reader::u32)?,
         score: reader
-            .option(|reader| Ok(reader.list(|reader| Ok(reader.text()?.to_owned()))?.into()))?,
+            .option(|reader| Ok(Arc::new(reader.list(|reader| Ok(reader.text()?.to_owned()))?)))?,
         cancel_after: reader.option(|reader| {
             Ok(Box::new(CancelAfter { tokens: reader.u32()?, heard_bytes: reader.u32()? }))
         })?,

@@ -196,7 +196,7 @@ fn options(dice: &mut Dice) -> AskOptions {
         seed: dice.maybe(Dice::long),
         aside: dice.one_in(2),
         tokens_max: dice.maybe(Dice::number),
-        score: dice.maybe(|dice| dice.texts().into()),
+        score: dice.maybe(|dice| Arc::new(dice.texts())),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }

@@ -248,7 +248,7 @@ pub struct AskOptions {
     /// reasoning do not affect scores. A text is untrusted and continues the prompt: for most
     /// models a word behind raw text begins with its space. Not for [`Prompt::Results`] and
     /// [`Prompt::Again`]. Default: none.
-    pub score: Option<Arc<[String]>>,
+    pub score: Option<Arc<Vec<String>>>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
     pub cancel_after: Option<Box<CancelAfter>>,
@@ -289,7 +289,7 @@ impl AskOptions {
     #[must_use]
     pub fn score(texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let texts = texts.into_iter().map(Into::into).collect();
-        Self { score: Some(texts), ..Self::default() }
+        Self { score: Some(Arc::new(texts)), ..Self::default() }
     }
 
     /// Whether question and reply leave no turn: an [aside](Self::aside), or a

@@ -1,10 +1,10 @@
 //! Scores of texts: the tokens of each text are evaluated behind a prompt, with an output for each.
 //!
 //! The texts of an ask are evaluated sequentially in the sequence of its agent, which keeps the
-//! prompt. The output of a row is always drawn as the next token of the text, and the device returns
-//! that token's log-probability: no logits are copied to the host. Asks of several agents share
-//! steps. The last token of the prompt is evaluated for each text, because its
-//! output is the text's first token. A recurrent state continues from a snapshot before that token.
+//! prompt. The output of a row is always drawn as the next token of the text, and the device
+//! returns that token's log-probability: no logits are copied to the host. Asks of several agents
+//! share steps. The last token of the prompt is evaluated for each text, because its output is the
+//! text's first token. A recurrent state continues from a snapshot before that token.
 
 use walla_device::step::ResultRow;
 use walla_types::TokenId;

@@ -38,7 +38,7 @@ pub(super) struct EncodeJob {
     /// Tokens of the context to keep free for the reply.
     pub reply_tokens: u32,
     /// Texts to score behind the prompt.
-    pub score: Option<Arc<[String]>>,
+    pub score: Option<Arc<Vec<String>>>,
 }
 
 /// Source of a prompt.
