@@ -178,14 +178,14 @@ async fn a_reply_cancelled_during_reasoning_has_no_text() {
 
 #[tokio::test]
 async fn texts_are_scored_behind_prompts() {
-    let engine = crate::host::engine().await;
+    let engine = engine().await;
     let lines = ["Halt!", "Welcome.", "", "Halt! Who goes there?"];
     let scores = engine.score("The guard says: ", lines).await.unwrap();
     assert!(scores.iter().map(|score| score.index).eq(0..4));
     assert!(scores[3].log_probability < scores[0].log_probability && scores[2].tokens == 0);
     assert!(scores[0].per_token() < 0.0);
 
-    let guard = engine.agent_with(crate::host::speaker(1, 5));
+    let guard = engine.agent_with(speaker(1, 5));
     let question = || Prompt::Chat("Who are you?".into());
     let first = guard.score(question(), lines).await.unwrap();
     let reply = guard.ask("Who are you?").finish().await.unwrap();
