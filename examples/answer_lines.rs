@@ -85,7 +85,7 @@ fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
     };
     let builder = builder.device(&model.device).context_tokens(model.context);
     // One slot more than active agents: the previous agent may not be removed yet.
-    let builder = builder.agents_max(arguments.agents + 1).prefill_tokens_max(128);
+    let builder = builder.max_agents(arguments.agents + 1).max_prefill_tokens(128);
     Ok(match model.threads {
         Some(threads) => builder.threads(threads),
         None => builder,
@@ -128,7 +128,7 @@ fn request(line: &Value) -> Result<(AgentSpec, Prompt), Failure> {
         .min_p(0.0)
         .seed(line["seed"].as_u64().unwrap_or(0))
         .build()?;
-    spec.reply_tokens_max = line["max_tokens"].as_u64().unwrap_or(256) as u32;
+    spec.max_reply_tokens = line["max_tokens"].as_u64().unwrap_or(256) as u32;
     Ok((spec, question))
 }
 

@@ -53,7 +53,7 @@ fn open(arguments: &ModelArgs) -> Result<walla::EngineBuilder, String> {
         ModelSource::Path(path) => Engine::open(path),
         ModelSource::Static(bytes) => Engine::from_static(bytes),
     };
-    let builder = builder.device(&arguments.device).context_tokens(arguments.context).agents_max(2);
+    let builder = builder.device(&arguments.device).context_tokens(arguments.context).max_agents(2);
     Ok(match arguments.threads {
         Some(threads) => builder.threads(threads),
         None => builder,

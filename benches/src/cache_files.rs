@@ -114,7 +114,7 @@ impl Host {
             device: args.device.clone(),
             threads: args.threads,
             context_tokens: context,
-            agents_max: Some(2),
+            max_agents: Some(2),
             kv_type,
             background_prefill: false,
             fallback: false,
@@ -145,7 +145,7 @@ impl Host {
     fn agent(&self) -> Result<AgentId, Box<dyn Error>> {
         let agent = self.client.new_agent();
         let sampling = Sampling::greedy();
-        let spec = AgentSpec { sampling, reply_tokens_max: REPLY_TOKENS, ..AgentSpec::new("") };
+        let spec = AgentSpec { sampling, max_reply_tokens: REPLY_TOKENS, ..AgentSpec::new("") };
         self.send(Command::AddAgent { agent, spec: Box::new(spec) })?;
         Ok(agent)
     }

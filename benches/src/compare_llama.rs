@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_instead_of_a_mean_is_labelled() {
+    fn a_median_instead_of_a_mean_is_labeled() {
         let mut rounds = Rounds::default();
         rounds.add(&json!({
             "step_ms_p50": 2.0, "prefill_tokens_per_second": 100.0,

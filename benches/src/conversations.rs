@@ -127,7 +127,7 @@ async fn round(
     let sampling = Sampling::builder().temperature(0.8).build()?;
     let spec = || AgentSpec {
         sampling: sampling.clone(),
-        reply_tokens_max: REPLY_TOKENS,
+        max_reply_tokens: REPLY_TOKENS,
         ..AgentSpec::new(persona.clone())
     };
     let agent = engine.agent_with(spec());
@@ -166,7 +166,7 @@ async fn measure(args: &Args, name: &str, builder: EngineBuilder) -> Result<Valu
     let builder = builder
         .device(&*args.device)
         .context_tokens(u32::try_from(args.persona_tokens)?.next_multiple_of(64) + 1_024)
-        .agents_max(4)
+        .max_agents(4)
         .background_prefill(false)
         .fallback(false);
     let builder = match args.threads {

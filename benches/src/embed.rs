@@ -126,7 +126,7 @@ impl Case {
         let options = EmbedderOptions {
             threads: self.threads,
             low_priority: false,
-            batch_tokens_max: (self.batch * self.tokens).clamp(1, 4_096) as u32,
+            max_batch_tokens: (self.batch * self.tokens).clamp(1, 4_096) as u32,
             ..EmbedderOptions::default()
         };
         let embedder = Embedder::from_gguf(file, options)?;

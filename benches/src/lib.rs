@@ -13,6 +13,6 @@ pub use synthetic::{synthetic, write_synthetic};
 
 /// The limit of a step's device time from an argument in milliseconds; 0: no limit.
 #[must_use]
-pub fn launch_max(ms: f64) -> Option<Duration> {
+pub fn max_launch(ms: f64) -> Option<Duration> {
     (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3))
 }

@@ -122,9 +122,9 @@ fn child(program: &Path, file: &Path, threads: u32) -> Result<Value, Box<dyn Err
 /// One load, in this process.
 fn load(path: &Path, threads: u32) -> Result<Value, Box<dyn Error>> {
     let options = ExecOptions {
-        sequences_max: 4,
-        rows_max: 32,
-        outputs_max: 4,
+        max_sequences: 4,
+        max_rows: 32,
+        max_outputs: 4,
         context_tokens: 256,
         ..ExecOptions::default()
     };

@@ -69,22 +69,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Limits that nothing here reaches.
 fn limits() -> StoreLimits {
-    StoreLimits { entries_max: 1 << 20, bytes_max: 1 << 30, ..StoreLimits::default() }
+    StoreLimits { max_entries: 1 << 20, max_bytes: 1 << 30, ..StoreLimits::default() }
 }
 
 /// Top 10 by vectors, and a scan of all f32 vectors for comparison.
 fn vectors(entries: usize, clusters: usize, args: &Args) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut random = Random(1);
-    let centres: Vec<Vec<f32>> =
+    let centers: Vec<Vec<f32>> =
         (0..clusters).map(|_| random.vector(None, args.dimensions)).collect();
     let mut store = Store::new(limits());
     for number in 0..entries {
-        let vector = random.near(&centres, args.dimensions);
+        let vector = random.near(&centers, args.dimensions);
         let id = store.add(Entry::new(number.to_string()))?.id;
         store.set_vector(id, &vector)?;
     }
     let queries: Vec<Vec<f32>> =
-        (0..args.rounds).map(|_| random.near(&centres, args.dimensions)).collect();
+        (0..args.rounds).map(|_| random.near(&centers, args.dimensions)).collect();
     let mut found = Vec::new();
     let mut failed = None;
     let times = measure(&queries, |vector| {
@@ -148,7 +148,7 @@ fn words(entries: usize, rounds: usize) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut ids = Vec::new();
     let adds = measure(&texts, |entry| ids.extend(store.add(entry.clone()).map(|added| added.id)));
     let removals = measure(&ids, |id| drop(black_box(store.remove(*id))));
-    let full = StoreLimits { entries_max: entries as u32, ..limits() };
+    let full = StoreLimits { max_entries: entries as u32, ..limits() };
     let mut store = Store::load(&store.save(false), full)?;
     let evictions = measure(&texts, |entry| drop(black_box(store.add(entry.clone()))));
     Ok(vec![
@@ -224,14 +224,14 @@ impl Random {
     }
 
     /// A vector around one of the centres, if there are any.
-    fn near(&mut self, centres: &[Vec<f32>], dimensions: usize) -> Vec<f32> {
-        let at = (self.number() * centres.len() as f64) as usize;
-        self.vector(centres.get(at).map(Vec::as_slice), dimensions)
+    fn near(&mut self, centers: &[Vec<f32>], dimensions: usize) -> Vec<f32> {
+        let at = (self.number() * centers.len() as f64) as usize;
+        self.vector(centers.get(at).map(Vec::as_slice), dimensions)
     }
 
     /// Components around zero, or around a centre with an equal spread.
-    fn vector(&mut self, centre: Option<&[f32]>, dimensions: usize) -> Vec<f32> {
-        let at = |i: usize| centre.and_then(|centre| centre.get(i)).copied().unwrap_or(0.0);
+    fn vector(&mut self, center: Option<&[f32]>, dimensions: usize) -> Vec<f32> {
+        let at = |i: usize| center.and_then(|center| center.get(i)).copied().unwrap_or(0.0);
         (0..dimensions).map(|i| at(i) + (2.0 * self.number() - 1.0) as f32).collect()
     }
 

@@ -53,7 +53,7 @@ struct Args {
 const FRAMES_PER_SECOND: u64 = 60;
 
 /// Maximum time of a simulated frame: without a step, an ask waits for its prompt's encoding.
-const FRAME_MAX: Duration = Duration::from_millis(20);
+const MAX_FRAME: Duration = Duration::from_millis(20);
 
 const QUESTIONS: [&str; 6] = [
     "What does a horseshoe cost?",
@@ -92,7 +92,7 @@ fn options(agents: u32) -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(agents),
+        max_agents: Some(agents),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::demo())
     }
@@ -119,7 +119,7 @@ fn session(args: &Args, path: &Path) -> Result<Value, Box<dyn Error>> {
         let sampling = Sampling::builder().temperature(0.8).seed(number.into()).build()?;
         let persona =
             format!("You are guest number {number} of the tavern. A horseshoe costs 3 silver.");
-        let spec = AgentSpec { sampling, reply_tokens_max: 60, ..AgentSpec::new(persona) };
+        let spec = AgentSpec { sampling, max_reply_tokens: 60, ..AgentSpec::new(persona) };
         send(&client, Command::AddAgent { agent, spec: Box::new(spec) })?;
         let due = u64::from(number) * 7 % 120;
         talkers.push(Talker { agent, open: None, due, asked: number as usize });
@@ -140,7 +140,7 @@ fn session(args: &Args, path: &Path) -> Result<Value, Box<dyn Error>> {
             client.try_recv_many(1_024, &mut events);
             let is_asked = talkers.iter().any(|talker| talker.open.is_some());
             let has_stepped = client.stats().steps_done > steps;
-            if has_stepped || !is_asked || granted.elapsed() > FRAME_MAX {
+            if has_stepped || !is_asked || granted.elapsed() > MAX_FRAME {
                 break;
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -233,8 +233,8 @@ fn replays(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
     let bytes = std::fs::read(path)?;
     let half = Recording::read(&bytes[..bytes.len() / 2], Default::default())?;
     let small = EngineOptions {
-        rows_max: Some(24),
-        prefill_tokens_max: Some(16),
+        max_rows: Some(24),
+        max_prefill_tokens: Some(16),
         background_prefill: false,
         // Fewer would evaluate the prompts of parked agents again and again.
         ..options(64)

@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let mut options = RemoteOptions::new(&args.url, &args.model);
     options.dialect = args.software;
-    options.requests_max = u32::try_from(args.agents).unwrap_or(u32::MAX).max(1);
+    options.max_requests = u32::try_from(args.agents).unwrap_or(u32::MAX).max(1);
     let client = RemoteEngine::start(options)?.client();
     let transcript = transcript(&client, args.tokens);
     for line in &transcript {
@@ -159,10 +159,10 @@ fn hear(client: &RemoteClient, agent: AgentId, reply_id: ReplyId, cancel_after: 
 }
 
 /// The result of each feature, one line each.
-fn transcript(client: &RemoteClient, reply_tokens_max: u32) -> Vec<Value> {
+fn transcript(client: &RemoteClient, max_reply_tokens: u32) -> Vec<Value> {
     let spec = |persona: &str| AgentSpec {
         sampling: Sampling::greedy(),
-        reply_tokens_max,
+        max_reply_tokens,
         ..AgentSpec::new(persona)
     };
     let mut lines = Vec::new();
@@ -226,7 +226,7 @@ fn actions() -> Option<Actions> {
     });
     let give = ActionSpec::new("give", "Hands an item over the counter.", &schema).ok()?;
     let set = ActionSet::new([give]).ok()?;
-    Some(Actions { policy: ActionPolicy::Required, calls_max: 1, ..Actions::new(set) })
+    Some(Actions { policy: ActionPolicy::Required, max_calls: 1, ..Actions::new(set) })
 }
 
 /// All agents ask at the same time; a loop at the frame rate receives their events.
@@ -235,8 +235,8 @@ fn crowd(client: &RemoteClient, args: &Args) -> Result<Value, Box<dyn Error>> {
         .map(|seed| {
             let sampling = Sampling::default().to_builder().seed(seed as u64).build();
             let sampling = sampling.unwrap_or_default();
-            let reply_tokens_max = args.tokens;
-            add(client, AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new(PERSONA) })
+            let max_reply_tokens = args.tokens;
+            add(client, AgentSpec { sampling, max_reply_tokens, ..AgentSpec::new(PERSONA) })
         })
         .collect();
     let mut left = vec![args.asks; agents.len()];

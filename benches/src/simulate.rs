@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed: args.seed,
         options: GovernorOptions {
             budget_micros: Some(args.budget_micros),
-            launch_micros_max: Some(args.launch_micros),
+            max_launch_micros: Some(args.launch_micros),
             ..GovernorOptions::default()
         },
         asks_per_frame: args.asks_per_frame,
@@ -92,7 +92,7 @@ fn print(report: &mut Report, args: &Args, seconds: f64) {
         "steps {}, rows a step {:.1}, agents at work at most {}, preempted {}",
         report.steps,
         report.rows as f64 / report.steps.max(1) as f64,
-        report.agents_active_max,
+        report.max_agents_active,
         report.preemptions,
     );
     let (longest, bound) = report.planner_wait;
@@ -160,7 +160,7 @@ fn json(report: &mut Report, args: &Args, seconds: f64) -> Value {
         "use_of_budget": { "p50": p50, "p95": p95, "p99": p99, "p99_9": p999, "max": max },
         "steps": report.steps,
         "rows": report.rows,
-        "agents_active_max": report.agents_active_max,
+        "agents_active_max": report.max_agents_active,
         "preemptions": report.preemptions,
         "longest_wait_frames": report.planner_wait.0,
         "longest_wait_frames_bound": report.planner_wait.1,

@@ -11,7 +11,7 @@ use crate::base::Task;
 use crate::house;
 
 /// The longest pause that can be ordered.
-const PAUSE_MAX: Duration = Duration::from_secs(120);
+const MAX_PAUSE: Duration = Duration::from_secs(120);
 
 /// Drives to a place.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -90,7 +90,7 @@ impl Order for Clean {
 impl Order for Wait {
     fn task(&self) -> Result<Task, String> {
         let pause = Duration::from_secs(self.seconds);
-        let is_short = pause <= PAUSE_MAX;
+        let is_short = pause <= MAX_PAUSE;
         is_short.then_some(Task::Wait(pause)).ok_or_else(|| "The time is too long.".to_owned())
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(task_of::<Fetch>(r#"{"item": "cup"}"#), Ok(Task::Fetch(cup)));
         let deliver = task_of::<Deliver>(r#"{"item": "cup", "place": "dock"}"#);
         assert_eq!(deliver, Ok(Task::Deliver(cup, dock)));
-        assert_eq!(task_of::<Wait>(r#"{"seconds": 120}"#), Ok(Task::Wait(PAUSE_MAX)));
+        assert_eq!(task_of::<Wait>(r#"{"seconds": 120}"#), Ok(Task::Wait(MAX_PAUSE)));
         assert_eq!(task_of::<Stop>("{}"), Ok(Task::Stop));
         assert_eq!(task_of::<Charge>("{}"), Ok(Task::Charge));
     }

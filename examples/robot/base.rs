@@ -14,10 +14,10 @@ use crate::house::{DOCK, ITEMS, Item, PLACES, Place, Point};
 const TRACK_METRES: f64 = 0.4;
 
 /// Maximum speed of a wheel, in metres per second.
-const WHEEL_SPEED_MAX: f64 = 1.2;
+const MAX_WHEEL_SPEED: f64 = 1.2;
 
 /// Maximum acceleration of a wheel, in metres per second squared.
-const WHEEL_ACCELERATION_MAX: f64 = 1.5;
+const MAX_WHEEL_ACCELERATION: f64 = 1.5;
 
 /// Distance at which a place counts as reached, in metres.
 const REACHED_METRES: f64 = 0.1;
@@ -190,16 +190,16 @@ impl Base {
     fn wheels_towards(&self, point: Point) -> [f64; 2] {
         let bearing = (point.y - self.at.y).atan2(point.x - self.at.x);
         let off = (bearing - self.heading + PI).rem_euclid(TAU) - PI;
-        let ahead = WHEEL_SPEED_MAX * off.cos().max(0.0) * point.distance(self.at).clamp(0.2, 1.0);
+        let ahead = MAX_WHEEL_SPEED * off.cos().max(0.0) * point.distance(self.at).clamp(0.2, 1.0);
         let turn = (1.5 * off).clamp(-2.0, 2.0) * TRACK_METRES / 2.0;
-        [ahead - turn, ahead + turn].map(|speed| speed.clamp(-WHEEL_SPEED_MAX, WHEEL_SPEED_MAX))
+        [ahead - turn, ahead + turn].map(|speed| speed.clamp(-MAX_WHEEL_SPEED, MAX_WHEEL_SPEED))
     }
 
     fn roll(&mut self, wanted: [f64; 2]) {
         let seconds = TICK.as_secs_f64();
-        let change_max = WHEEL_ACCELERATION_MAX * seconds;
+        let max_change = MAX_WHEEL_ACCELERATION * seconds;
         for (speed, wanted) in self.wheels.iter_mut().zip(wanted) {
-            *speed += (wanted - *speed).clamp(-change_max, change_max);
+            *speed += (wanted - *speed).clamp(-max_change, max_change);
         }
         let [left, right] = self.wheels;
         let metres = (left + right) / 2.0 * seconds;

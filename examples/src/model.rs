@@ -45,7 +45,7 @@ impl ModelArgs {
             device: self.device.clone(),
             threads: self.threads,
             context_tokens: self.context,
-            agents_max: Some(agents.max(1)),
+            max_agents: Some(agents.max(1)),
             ..EngineOptions::new(self.source()?)
         })
     }

@@ -56,7 +56,7 @@ struct Guest {
 
 /// The guest at the same table.
 #[derive(Component)]
-struct Neighbour(Entity);
+struct Neighbor(Entity);
 
 /// When the model was loaded, and the number of the visitor's turns to ask.
 #[derive(Resource, Default)]
@@ -95,8 +95,8 @@ fn seat(mut commands: Commands, agents: usize, reply_tokens: u32) {
         (0..agents).map(|place| spawn(&mut commands, place, reply_tokens)).collect();
     for table in guests.chunks_exact(2) {
         if let [left, right] = *table {
-            commands.entity(left).insert(Neighbour(right));
-            commands.entity(right).insert(Neighbour(left));
+            commands.entity(left).insert(Neighbor(right));
+            commands.entity(right).insert(Neighbor(left));
         }
     }
 }
@@ -122,17 +122,17 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
 /// When the model is loaded, the second guest of each table opens the dialogue with the first.
 fn open(
     _: On<WallaReady>,
-    guests: Query<(Entity, &Guest, &Neighbour)>,
+    guests: Query<(Entity, &Guest, &Neighbor)>,
     names: Query<&Name>,
     mut evening: ResMut<Evening>,
     mut commands: Commands,
 ) {
     evening.began = Some(Instant::now());
-    for (agent, guest, neighbour) in &guests {
+    for (agent, guest, neighbor) in &guests {
         if guest.place % 2 != 0 {
             continue;
         }
-        let Ok(name) = names.get(neighbour.0) else { continue };
+        let Ok(name) = names.get(neighbor.0) else { continue };
         commands.ask(agent, format!("*{name} sits down beside you.*"));
     }
 }
@@ -161,13 +161,13 @@ fn unsaid(failed: On<ReplyFailed>, names: Query<&Name>, printer: Res<PrintHandle
 }
 
 /// Passes words to the neighbour unchanged at the end of their speech.
-fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) {
+fn pass_on(mut guests: Query<(&mut Guest, &Neighbor)>, mut commands: Commands) {
     let now = Instant::now();
-    for (mut guest, neighbour) in &mut guests {
+    for (mut guest, neighbor) in &mut guests {
         if guest.saying.as_ref().is_some_and(|(until, _)| *until <= now)
             && let Some((_, words)) = guest.saying.take()
         {
-            commands.ask(neighbour.0, words);
+            commands.ask(neighbor.0, words);
         }
     }
 }

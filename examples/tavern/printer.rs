@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use bevy_ecs::prelude::*;
 
 /// Maximum number of queued lines; further ones are dropped.
-const LINES_MAX: usize = 1_024;
+const MAX_LINES: usize = 1_024;
 
 /// A thread that prints lines.
 pub struct Printer {
@@ -22,7 +22,7 @@ pub struct PrintHandle(SyncSender<String>);
 impl Printer {
     /// Starts the thread.
     pub fn start() -> Self {
-        let (lines, received) = sync_channel(LINES_MAX);
+        let (lines, received) = sync_channel(MAX_LINES);
         Self { lines, thread: std::thread::spawn(move || print(&received)) }
     }
 

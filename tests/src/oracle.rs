@@ -158,11 +158,11 @@ pub fn evaluator(
 ) -> Evaluator {
     let model = ModelSpec::from_gguf(file, context_tokens).expect("the model is supported");
     let options = ExecOptions {
-        sequences_max: sequences,
+        max_sequences: sequences,
         context_tokens,
-        rows_max: rows,
-        outputs_max: rows,
-        logits_rows_max: rows,
+        max_rows: rows,
+        max_outputs: rows,
+        max_logits_rows: rows,
         kv_type,
         ..ExecOptions::default()
     };
@@ -325,21 +325,21 @@ impl OracleModel {
     /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` for
     /// each. The sequences are removed afterwards.
     ///
-    /// A step takes at most `tokens_max` tokens of a sequence, and at most the evaluator's maximum
+    /// A step takes at most `max_tokens` tokens of a sequence, and at most the evaluator's maximum
     /// number of rows.
     #[must_use]
     pub fn logits(
         &self,
         evaluator: &mut Evaluator,
         sequences: &[OracleSequence],
-        tokens_max: usize,
+        max_tokens: usize,
     ) -> Vec<Vec<f32>> {
         let room = |s: &OracleSequence| vec![f32::NAN; s.tokens.len() * self.vocab];
         let mut logits: Vec<Vec<f32>> = sequences.iter().map(room).collect();
         let longest = sequences.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-        for start in (0..longest).step_by(tokens_max) {
+        for start in (0..longest).step_by(max_tokens) {
             let part = |(index, s): (usize, &OracleSequence)| {
-                let end = s.tokens.len().min(start.saturating_add(tokens_max));
+                let end = s.tokens.len().min(start.saturating_add(max_tokens));
                 (start < end).then_some((SeqId(index as u32), start..end))
             };
             let parts: Vec<_> = sequences.iter().enumerate().filter_map(part).collect();

@@ -21,7 +21,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(4),
+        max_agents: Some(4),
         context_tokens: 128,
         budget: budget.into(),
         ..EngineOptions::new(ModelSource::Path(model.to_owned()))
@@ -30,7 +30,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
     let client = engine.client(Pacing::default()).expect("there is room");
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     let spec =
-        AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 12, ..AgentSpec::new("") };
+        AgentSpec { sampling: Sampling::greedy(), max_reply_tokens: 12, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
     let prompt = Prompt::Tokens((3..40).map(TokenId).collect());
     client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");

@@ -20,13 +20,13 @@ use walla_types::TokenId;
 const AGENTS: u32 = 64;
 
 /// Maximum time of dropping the last handle: 300 ms, and a margin for a busy machine.
-const DROP_MAX: Duration = Duration::from_millis(400);
+const MAX_DROP: Duration = Duration::from_millis(400);
 
 /// Maximum time until every reply has ended after a stop: the memory is freed later.
-const TOLD_MAX: Duration = Duration::from_millis(40);
+const MAX_TOLD: Duration = Duration::from_millis(40);
 
 /// Maximum time until device and memory are released.
-const FREED_MAX: Duration = Duration::from_secs(5);
+const MAX_FREED: Duration = Duration::from_secs(5);
 
 fn number(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -42,7 +42,7 @@ fn free_bytes() -> u64 {
 /// Starts an engine and waits until all agents are in mid-reply.
 fn speaking(model: &'static [u8]) -> (Engine, Client) {
     let options = EngineOptions {
-        agents_max: Some(AGENTS),
+        max_agents: Some(AGENTS),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model))
     };
@@ -51,7 +51,7 @@ fn speaking(model: &'static [u8]) -> (Engine, Client) {
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     for n in 0..AGENTS {
         let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
-        let spec = Box::new(AgentSpec { reply_tokens_max: 900, ..AgentSpec::new("") });
+        let spec = Box::new(AgentSpec { max_reply_tokens: 900, ..AgentSpec::new("") });
         client.try_send(Command::AddAgent { agent, spec }).expect("room");
         let prompt = Prompt::Tokens((0..20).map(|token| TokenId(n + token)).collect());
         client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
@@ -89,12 +89,12 @@ fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
                 Some(event) => ends += u32::from(event.what.is_terminal()),
                 None => thread::sleep(Duration::from_micros(50)),
             }
-            assert!(begin.elapsed() < FREED_MAX, "{ends} replies have ended");
+            assert!(begin.elapsed() < MAX_FREED, "{ends} replies have ended");
         }
         let told = begin.elapsed();
-        assert!(told < TOLD_MAX, "{told:?}");
+        assert!(told < MAX_TOLD, "{told:?}");
         while !engine.is_ended() {
-            assert!(begin.elapsed() < FREED_MAX, "the memory is not free");
+            assert!(begin.elapsed() < MAX_FREED, "the memory is not free");
             thread::sleep(Duration::from_micros(200));
         }
         let freed = begin.elapsed();
@@ -106,7 +106,7 @@ fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
         let dropped = begin.elapsed();
         let left = loop {
             let left = before.saturating_sub(free_bytes());
-            if left < 64 << 20 || begin.elapsed() > FREED_MAX {
+            if left < 64 << 20 || begin.elapsed() > MAX_FREED {
                 break left;
             }
             thread::sleep(Duration::from_millis(20));
@@ -117,7 +117,7 @@ fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
             left >> 20,
             begin.elapsed()
         );
-        assert!(dropped < DROP_MAX, "{dropped:?}");
+        assert!(dropped < MAX_DROP, "{dropped:?}");
         assert!(left < 64 << 20, "{} MiB are not free", left >> 20);
     }
 }

@@ -22,8 +22,8 @@ fn path() -> PathBuf {
         .map_or_else(|| Path::new(fetched).into(), PathBuf::from)
 }
 
-fn spec(persona: &str, reply_tokens_max: u32) -> AgentSpec {
-    AgentSpec { sampling: Sampling::greedy(), reply_tokens_max, ..AgentSpec::new(persona) }
+fn spec(persona: &str, max_reply_tokens: u32) -> AgentSpec {
+    AgentSpec { sampling: Sampling::greedy(), max_reply_tokens, ..AgentSpec::new(persona) }
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn it_answers_acts_and_keeps_to_a_schema() -> Result<(), Box<dyn Error>> {
     });
     let give = ActionSpec::new("give", "Hands an item over the counter.", &item)?;
     let actions = Actions::new(ActionSet::new([give])?);
-    let actions = Actions { policy: ActionPolicy::Required, calls_max: 1, ..actions };
+    let actions = Actions { policy: ActionPolicy::Required, max_calls: 1, ..actions };
     let smith = AgentSpec { actions: Some(actions), ..spec("You are a smith.", 60) };
     let sale = engine.agent_with(smith).ask("I buy the nails.").finish().await?;
     let calls: Vec<_> = sale.calls.iter().map(|call| json!(call.arguments)).collect();

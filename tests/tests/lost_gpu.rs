@@ -69,9 +69,9 @@ fn prompts() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
 fn start(registry: Registry) -> Engine {
     let options = EngineOptions {
         context_tokens: 128,
-        agents_max: Some(4),
-        rows_max: Some(32),
-        prefill_tokens_max: Some(16),
+        max_agents: Some(4),
+        max_rows: Some(32),
+        max_prefill_tokens: Some(16),
         // Nothing is measured at load, so that all counted steps belong to replies.
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(data("models/tinystories-260k.gguf")))
@@ -110,7 +110,7 @@ fn conversation(engine: &Engine) -> Vec<String> {
             let sampling = Sampling::builder().temperature(0.0).seed(seed.into()).build();
             let spec = AgentSpec {
                 sampling: sampling.expect("valid"),
-                reply_tokens_max: REPLY_TOKENS,
+                max_reply_tokens: REPLY_TOKENS,
                 ..AgentSpec::new("")
             };
             let command = Command::AddAgent { agent, spec: Box::new(spec) };

@@ -62,7 +62,7 @@ fn no_thread_allocates_while_agents_generate() {
     let file = Gguf::from_static(bytes).expect("valid");
     let options = EngineOptions {
         context_tokens: 1_024,
-        agents_max: Some(8),
+        max_agents: Some(8),
         ..EngineOptions::new(ModelSource::Static(bytes))
     };
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
@@ -73,8 +73,8 @@ fn no_thread_allocates_while_agents_generate() {
         let agent = client.new_agent();
         let spec = AgentSpec {
             sampling: endless(&file, seed),
-            reply_tokens_max: 1_000,
-            reasoning_tokens_max: 1_000,
+            max_reply_tokens: 1_000,
+            max_reasoning_tokens: 1_000,
             ..AgentSpec::new("")
         };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("there is room");

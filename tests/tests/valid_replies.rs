@@ -20,7 +20,7 @@ fn validate(model: ModelSource, format: &str, asks: u64) -> replies::Counts {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(replies::AGENTS as u32),
+        max_agents: Some(replies::AGENTS as u32),
         context_tokens: 2_048,
         budget: FrameBudget::Unlimited,
         background_prefill: false,

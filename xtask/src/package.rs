@@ -1,7 +1,7 @@
 //! Packages: every published crate can be packaged, and the registry takes its size.
 
 /// Maximum size of a package, in bytes. crates.io takes 10 MiB.
-const BYTES_MAX: u64 = 10_000_000;
+const MAX_BYTES: u64 = 10_000_000;
 
 /// Packages all crates that are published, without a build and without network.
 ///
@@ -24,8 +24,8 @@ pub fn check() -> Result<(), String> {
     for (name, version) in &published {
         let path = folder.join(format!("{name}-{version}.crate"));
         let file = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?;
-        if file.len() > BYTES_MAX {
-            wrong.push(format!("{name}: {} bytes, at most {BYTES_MAX}", file.len()));
+        if file.len() > MAX_BYTES {
+            wrong.push(format!("{name}: {} bytes, at most {MAX_BYTES}", file.len()));
         }
     }
     if !wrong.is_empty() {

@@ -19,7 +19,7 @@ const PROMPT_TOKENS: u32 = 8;
 const STEPS_BEFORE: u64 = 4;
 
 /// Timeout of a round.
-const ROUND_MAX: Duration = Duration::from_secs(300);
+const MAX_ROUND: Duration = Duration::from_secs(300);
 
 /// Who is in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn spec(engine: &Engine, n: u64, tokens: u32, reports: bool) -> Result<AgentSpec
     let sampling = Sampling::builder().temperature(1.0).seed(n).candidates(u32::from(reports));
     let ends = tokenizer.end_of_generation_tokens();
     let sampling = ends.fold(sampling, |builder, end| builder.bias(end, f32::NEG_INFINITY));
-    Ok(AgentSpec { sampling: sampling.build()?, reply_tokens_max: tokens, ..AgentSpec::new("") })
+    Ok(AgentSpec { sampling: sampling.build()?, max_reply_tokens: tokens, ..AgentSpec::new("") })
 }
 
 fn prompt(n: u64) -> Prompt {
@@ -139,7 +139,7 @@ pub fn round(
             round.note(&last, &now, all as u32);
         }
         last = now;
-        if start.elapsed() > ROUND_MAX {
+        if start.elapsed() > MAX_ROUND {
             return Err(format!("a round takes too long: {now:?}").into());
         }
         std::thread::sleep(Duration::from_micros(150));

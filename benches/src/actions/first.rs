@@ -85,10 +85,10 @@ fn ask(
 
 fn spec(actions: Option<(ActionPolicy, ActionSet)>) -> Result<AgentSpec, Box<dyn Error>> {
     let actions =
-        actions.map(|(policy, set)| Actions { policy, calls_max: 1, ..Actions::new(set) });
+        actions.map(|(policy, set)| Actions { policy, max_calls: 1, ..Actions::new(set) });
     Ok(AgentSpec {
         actions,
-        reply_tokens_max: 12,
+        max_reply_tokens: 12,
         sampling: Sampling::builder().temperature(0.0).build()?,
         ..AgentSpec::new("You are Greta, the smith of this town. You answer in one short sentence.")
     })

@@ -10,7 +10,7 @@ use walla_runtime::{
 };
 
 /// Timeout, longer than any reply takes: a defect must fail, not hang.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+const MAX_SILENCE: Duration = Duration::from_secs(120);
 
 /// A reply.
 #[derive(Debug, Default)]
@@ -147,7 +147,7 @@ impl<'a> Host<'a> {
             };
             if self.poll(&mut ended)? {
                 spoken = Instant::now();
-            } else if spoken.elapsed() > SILENCE_MAX {
+            } else if spoken.elapsed() > MAX_SILENCE {
                 return Err(format!("no event: {:?}", self.engine.stats()).into());
             }
             std::thread::sleep(Duration::from_micros(300));

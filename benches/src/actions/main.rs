@@ -153,7 +153,7 @@ impl Common {
         EngineOptions {
             device: self.device.clone(),
             threads: self.threads,
-            agents_max: Some(agents as u32),
+            max_agents: Some(agents as u32),
             context_tokens,
             background_prefill: false,
             budget: FrameBudget::Unlimited,

@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-fn spec(engine: &Engine, n: u64, tokens_max: u32) -> Result<AgentSpec, Box<dyn Error>> {
+fn spec(engine: &Engine, n: u64, max_tokens: u32) -> Result<AgentSpec, Box<dyn Error>> {
     let mut sampling = Sampling::builder().temperature(1.1).min_p(0.0).seed(n);
     let open = engine.tokenizer().and_then(|tokenizer| {
         tokenizer.special_token(MARKERS[0]).or_else(|| {
@@ -97,8 +97,8 @@ fn spec(engine: &Engine, n: u64, tokens_max: u32) -> Result<AgentSpec, Box<dyn E
     }
     Ok(AgentSpec {
         sampling: sampling.build()?,
-        reply_tokens_max: tokens_max,
-        actions: Some(Actions { calls_max: 2, ..Actions::new(set(&actions(n))?) }),
+        max_reply_tokens: max_tokens,
+        actions: Some(Actions { max_calls: 2, ..Actions::new(set(&actions(n))?) }),
         ..AgentSpec::new(format!("You are number {n} of the town."))
     })
 }
@@ -108,12 +108,12 @@ pub fn measure(
     engine: &Engine,
     client: Client,
     replies: u64,
-    tokens_max: u32,
+    max_tokens: u32,
 ) -> Result<Counts, Box<dyn Error>> {
     let mut host = Host::new(engine, client)?;
     let mut agents = Vec::new();
     for n in 0..AGENTS as u64 {
-        agents.push(host.add(spec(engine, n, tokens_max)?)?);
+        agents.push(host.add(spec(engine, n, max_tokens)?)?);
     }
     let mut counts = Counts::default();
     let start = Instant::now();

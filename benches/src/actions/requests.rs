@@ -185,7 +185,7 @@ pub fn measure(
                 let sampling = Sampling::builder().temperature(0.0).build()?;
                 let spec = AgentSpec {
                     sampling,
-                    reply_tokens_max: 60,
+                    max_reply_tokens: 60,
                     actions: Some(actions),
                     ..AgentSpec::new(format!("{PERSONA}{text}"))
                 };

@@ -59,7 +59,7 @@ pub fn measure(engine: &Engine, client: Client, calls: u64) -> Result<Counts, Bo
     let mut agents = Vec::new();
     for n in 0..AGENTS as u64 {
         let policy = ActionPolicy::Required;
-        let actions = Actions { calls_max: 1, policy, ..Actions::new(set(&shop())?) };
+        let actions = Actions { max_calls: 1, policy, ..Actions::new(set(&shop())?) };
         let sampling = Sampling::builder().temperature(1.0).seed(n).build()?;
         let persona = "You are Greta, the smith of this town.";
         let spec = AgentSpec { sampling, actions: Some(actions), ..AgentSpec::new(persona) };
@@ -87,7 +87,7 @@ pub fn of_vocabulary(path: &Path, calls: u64) -> Result<(Counts, String), Box<dy
     let tokenizer = Arc::new(Tokenizer::from_gguf(&Gguf::open(path)?)?);
     let format = CallFormat::of(None, &tokenizer);
     let markers = CallMarkers::new(format, &tokenizer);
-    let options = GrammarOptions { start: GrammarStart::Call, calls_max: 1 };
+    let options = GrammarOptions { start: GrammarStart::Call, max_calls: 1 };
     let constraint = call_grammar(&markers, &set(&shop())?, options)?;
     let compiler = Compiler::new(Vocabulary::new(tokenizer)?, CompilerOptions::default());
     let grammar = compiler.compile(&constraint)?;

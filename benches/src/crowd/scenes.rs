@@ -12,7 +12,7 @@ use walla_runtime::{
 };
 
 /// Frames after which an ask counts as lost.
-const FRAMES_MAX: usize = 60 * 180;
+const MAX_FRAMES: usize = 60 * 180;
 
 /// Frames between two asks of a conversation.
 const PAUSE_FRAMES: usize = 30;
@@ -183,7 +183,7 @@ impl<'a> Scenes<'a> {
             if self.open.is_empty() {
                 break;
             }
-            if frame > FRAMES_MAX {
+            if frame > MAX_FRAMES {
                 return Err(format!("{}: an ask has no end", self.row.scene).into());
             }
         }

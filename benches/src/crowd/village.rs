@@ -22,9 +22,9 @@ const FACTS: [&str; 4] = [
     "Wolves were seen near the sheep last week.",
 ];
 
-fn spec(persona: String, seed: u64, reply_tokens_max: u32) -> Result<AgentSpec, Box<dyn Error>> {
+fn spec(persona: String, seed: u64, max_reply_tokens: u32) -> Result<AgentSpec, Box<dyn Error>> {
     let sampling = Sampling::builder().temperature(0.7).seed(seed).build()?;
-    Ok(AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new(persona) })
+    Ok(AgentSpec { sampling, max_reply_tokens, ..AgentSpec::new(persona) })
 }
 
 /// Agents of a crowd; no two have the same persona.

@@ -19,14 +19,14 @@ const ASKS: usize = 8;
 pub fn measure(url: &str) -> Result<Latencies, Box<dyn Error>> {
     let mut options = RemoteOptions::new(url, "walla");
     options.dialect = Dialect::Walla;
-    options.requests_max = AGENTS as u32;
+    options.max_requests = AGENTS as u32;
     let client = RemoteEngine::start(options)?.client();
     let send = |command| client.try_send(command).map_err(|_| "the engine accepts no command");
     let (mut first, mut next) = (Vec::new(), Vec::new());
     let agents: Vec<AgentId> = (0..AGENTS).map(|_| AgentId::unique()).collect();
     for (at, &agent) in agents.iter().enumerate() {
         let mut spec = AgentSpec::new(format!("You are guest {at} of the tavern."));
-        spec.reply_tokens_max = 32;
+        spec.max_reply_tokens = 32;
         send(Command::AddAgent { agent, spec: Box::new(spec) })?;
     }
     for _ in 0..ASKS {

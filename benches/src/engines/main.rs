@@ -100,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Crowd { url, local, remote, requests } => {
             let mut options = RemoteOptions::new(url, "walla");
             options.dialect = Dialect::Walla;
-            options.requests_max = *requests;
+            options.max_requests = *requests;
             let few = vec![Group::new("default", *local)];
             let all = vec![Group::new("default", *local), Group::new("cloud", *remote)];
             let rows = [Vec::new(), few, all].map(|groups| {
@@ -114,8 +114,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let server = StubServer::start(latencies.clone())?;
             let mut options = RemoteOptions::new(server.url(), "walla");
             options.dialect = Dialect::Walla;
-            options.requests_max = *requests;
-            options.asks_max = u32::MAX;
+            options.max_requests = *requests;
+            options.max_asks = u32::MAX;
             let rows = [0, *agents].map(|agents| {
                 let setup = vec![("cloud".to_owned(), options.clone().into())];
                 run(&args, true, setup, vec![Group::new("cloud", agents)], 60.0)

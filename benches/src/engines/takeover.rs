@@ -23,9 +23,9 @@ pub fn measure(asks: usize, frame_rate: u32) -> Result<Value, Box<dyn Error>> {
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}/v1", silent.local_addr()?);
     let mut options = RemoteOptions::new(url, "silent");
-    options.retries.retries_max = 0;
+    options.retries.max_retries = 0;
     // Each ask waits for the deadline.
-    let health = HealthRules { failures_max: u32::MAX, ..HealthRules::default() };
+    let health = HealthRules { max_failures: u32::MAX, ..HealthRules::default() };
     let plugin = WallaPlugin::default().health(health).engine("cloud", options);
     let mut app = App::new();
     app.add_plugins(plugin).init_resource::<Firsts>().add_observer(

@@ -114,13 +114,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             device: args.device.clone(),
             threads: args.threads,
             context_tokens: args.context,
-            agents_max: Some((args.agents + args.speakers).max(1) as u32),
+            max_agents: Some((args.agents + args.speakers).max(1) as u32),
             background_prefill: !args.no_background,
             budget,
             ..EngineOptions::new(source.clone())
         };
         let engine = Engine::start(match args.launch_ms {
-            Some(ms) => EngineOptions { launch_max: walla_benches::launch_max(ms), ..options },
+            Some(ms) => EngineOptions { max_launch: walla_benches::max_launch(ms), ..options },
             None => options,
         })?;
         let client = engine.client(Pacing::default())?;

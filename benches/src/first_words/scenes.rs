@@ -12,7 +12,7 @@ use walla_runtime::{
 };
 
 /// Frames after which an ask counts as lost.
-const FRAMES_MAX: usize = 60 * 120;
+const MAX_FRAMES: usize = 60 * 120;
 
 /// Frames between a reply and the next ask, in which an idle agent is prepared.
 const PAUSE_FRAMES: usize = 45;
@@ -71,7 +71,7 @@ impl Cast {
         let sampling = Sampling::builder().temperature(0.8).seed(self.written as u64);
         AgentSpec {
             sampling: sampling.build().unwrap_or_default(),
-            reply_tokens_max: REPLY_TOKENS,
+            max_reply_tokens: REPLY_TOKENS,
             voice_rate: Some(VOICE_RATE),
             ..AgentSpec::new(self.persona())
         }
@@ -216,10 +216,10 @@ impl<'a> Scenes<'a> {
     fn spawn(
         &mut self,
         turns: Vec<Turn>,
-        reply_tokens_max: u32,
+        max_reply_tokens: u32,
     ) -> Result<AgentId, Box<dyn Error>> {
         let agent = self.client.new_agent();
-        let spec = AgentSpec { turns, reply_tokens_max, ..self.cast.spec() };
+        let spec = AgentSpec { turns, max_reply_tokens, ..self.cast.spec() };
         self.send(Command::AddAgent { agent, spec: Box::new(spec) })?;
         Ok(agent)
     }
@@ -239,7 +239,7 @@ impl<'a> Scenes<'a> {
         }
         self.frames(PAUSE_FRAMES)?;
         // A crowd on a slow device takes longer.
-        for _ in 0..FRAMES_MAX / PAUSE_FRAMES {
+        for _ in 0..MAX_FRAMES / PAUSE_FRAMES {
             let before = self.client.engine().stats().background_tokens;
             self.frames(PAUSE_FRAMES)?;
             if self.client.engine().stats().background_tokens == before {
@@ -263,7 +263,7 @@ impl<'a> Scenes<'a> {
             if asked.iter().all(|reply_id| self.ended.contains_key(reply_id)) {
                 break;
             }
-            if frame > FRAMES_MAX {
+            if frame > MAX_FRAMES {
                 return Err(format!("{}: an ask has no end", self.row.scene).into());
             }
         }

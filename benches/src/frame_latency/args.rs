@@ -164,8 +164,8 @@ impl Arguments {
     }
 
     /// The limit of a step's device time, if it is not the engine's default.
-    pub fn launch_max(&self) -> Option<Option<Duration>> {
-        self.launch_ms.map(walla_benches::launch_max)
+    pub fn max_launch(&self) -> Option<Option<Duration>> {
+        self.launch_ms.map(walla_benches::max_launch)
     }
 
     /// Work of a frame at this rate.

@@ -16,7 +16,7 @@ use crate::talk;
 use crate::voices::Voices;
 
 /// Frames after which the wait for the new agent ends.
-const FRAMES_MAX: u64 = 3_000;
+const MAX_FRAMES: u64 = 3_000;
 
 /// Persona of the new agent.
 const PERSONA: &str = "You are a bard with a long song.";
@@ -52,7 +52,7 @@ pub struct Met {
     /// Median number of frames between two tokens of one agent.
     pub gap_usual: u64,
     /// The longest wait for a token, in frames above the median.
-    pub moved_max: u64,
+    pub max_moved: u64,
     /// Agents with a token that was later than the median by more than one frame.
     pub moved_agents: usize,
     /// Tokens that missed their deadline meanwhile.
@@ -69,7 +69,7 @@ impl Met {
             frames: count("frames_to_first_token")?,
             speaking: count("agents_speaking")? as usize,
             gap_usual: count("frames_between_tokens_usually")?,
-            moved_max: count("tokens_moved_frames_max")?,
+            max_moved: count("tokens_moved_frames_max")?,
             moved_agents: count("agents_moved_more_than_one_frame")? as usize,
             tokens_late: count("deadlines_missed")?,
         })
@@ -77,14 +77,14 @@ impl Met {
 
     pub fn to_json(&self) -> Value {
         let Self { prompt_tokens, was_answered, frames, speaking, gap_usual, .. } = self;
-        let Self { moved_max, moved_agents, tokens_late, .. } = self;
+        let Self { max_moved, moved_agents, tokens_late, .. } = self;
         json!({
             "prompt_tokens": prompt_tokens,
             "answered": was_answered,
             "frames_to_first_token": frames,
             "agents_speaking": speaking,
             "frames_between_tokens_usually": gap_usual,
-            "tokens_moved_frames_max": moved_max,
+            "tokens_moved_frames_max": max_moved,
             "agents_moved_more_than_one_frame": moved_agents,
             "deadlines_missed": tokens_late,
         })
@@ -93,12 +93,12 @@ impl Met {
 
 impl fmt::Display for Met {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { prompt_tokens, frames, speaking, gap_usual, moved_max, moved_agents, .. } = self;
+        let Self { prompt_tokens, frames, speaking, gap_usual, max_moved, moved_agents, .. } = self;
         let answered = if self.was_answered { "answered after" } else { "not answered within" };
         write!(
             f,
             "a newcomer with {prompt_tokens} tokens was {answered} {frames} frames; of {speaking} who spoke, a token every {gap_usual} \
-             frames, {moved_agents} had one come more than one frame later ({moved_max} at most), and {} missed a deadline",
+             frames, {moved_agents} had one come more than one frame later ({max_moved} at most), and {} missed a deadline",
             self.tokens_late
         )
     }
@@ -108,7 +108,7 @@ pub fn add_newcomer(app: &mut App) {
     app.init_resource::<Newcomer>()
         .add_observer(started)
         .add_systems(Update, |voices: Res<Voices>, mut newcomer: ResMut<Newcomer>| {
-            if newcomer.asked.is_some_and(|asked| voices.frame > asked + FRAMES_MAX) {
+            if newcomer.asked.is_some_and(|asked| voices.frame > asked + MAX_FRAMES) {
                 newcomer.conclude(&voices, false);
             }
         })
@@ -200,7 +200,7 @@ impl Newcomer {
             frames: voices.frame - asked,
             speaking: moved.len(),
             gap_usual,
-            moved_max: moved.iter().copied().max().unwrap_or(0),
+            max_moved: moved.iter().copied().max().unwrap_or(0),
             moved_agents: moved.iter().filter(|&&frames| frames > 1).count(),
             tokens_late: voices.measured.tokens_late - self.late_before,
         });

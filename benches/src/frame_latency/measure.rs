@@ -101,9 +101,9 @@ impl Times {
     /// Points of a percentile curve: (nines, milliseconds), where 1 nine is 90 %, 2 are 99 %. Ends
     /// where less than one value remains.
     pub fn curve(&self) -> Vec<(f64, f64)> {
-        let nines_max = (self.count().max(1) as f64).log10();
-        let steps = (nines_max * 40.0).ceil() as usize;
-        let nines = (0..=steps).map(|step| (step as f64 / 40.0).min(nines_max));
+        let max_nines = (self.count().max(1) as f64).log10();
+        let steps = (max_nines * 40.0).ceil() as usize;
+        let nines = (0..=steps).map(|step| (step as f64 / 40.0).min(max_nines));
         nines.map(|nines| (nines, self.millis(1.0 - 10f64.powf(-nines)))).collect()
     }
 }

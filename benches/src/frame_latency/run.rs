@@ -28,7 +28,7 @@ use crate::waiting::Waiting;
 pub const FRAMES_SHOWN: usize = 300;
 
 /// Maximum number of frames to wait for agents that do not speak.
-const SILENCE_MAX: usize = 3_600;
+const MAX_SILENCE: usize = 3_600;
 
 /// State shared by cells.
 pub struct Bench<'a> {
@@ -121,7 +121,7 @@ impl Outcome {
             same.buckets = outcome.buckets;
         }
         same.power = same.power.larger(outcome.power);
-        let moved = |met: &Option<Met>| met.as_ref().map(|met| met.moved_max);
+        let moved = |met: &Option<Met>| met.as_ref().map(|met| met.max_moved);
         if moved(&outcome.met) > moved(&same.met) {
             same.met = outcome.met;
         }
@@ -239,14 +239,14 @@ impl<'a> Bench<'a> {
             device: key.device.clone(),
             threads: arguments.threads,
             context_tokens: arguments.context,
-            agents_max: Some(u32::try_from(agents).unwrap_or(u32::MAX)),
+            max_agents: Some(u32::try_from(agents).unwrap_or(u32::MAX)),
             // On a CPU, one decode token per agent and part of a prompt; whole buckets of 64.
-            rows_max: (agents > 64 && key.device == "cpu")
+            max_rows: (agents > 64 && key.device == "cpu")
                 .then(|| (agents as u32 + 63).next_multiple_of(64).clamp(128, 512)),
             ..EngineOptions::new(source(arguments)?)
         };
         let options = EngineOptions {
-            launch_max: arguments.launch_max().unwrap_or(options.launch_max),
+            max_launch: arguments.max_launch().unwrap_or(options.max_launch),
             ..options
         };
         if key.governed {
@@ -256,10 +256,10 @@ impl<'a> Bench<'a> {
         // by 512 tokens per step, the engine's maximum, while a library would prefill a whole
         // prompt.
         Ok(EngineOptions {
-            rows_max: Some(512),
-            prefill_tokens_max: Some(512),
+            max_rows: Some(512),
+            max_prefill_tokens: Some(512),
             budget: FrameBudget::Unlimited,
-            launch_max: None,
+            max_launch: None,
             ..options
         })
     }
@@ -283,7 +283,7 @@ impl<'a> Bench<'a> {
         let mut watch = CompletionFlag::default();
         let mut warm = 0;
         // At the beginning all prompts are prefilled at once, which is not typical of a game.
-        for _ in 0..warm_up + SILENCE_MAX {
+        for _ in 0..warm_up + MAX_SILENCE {
             if warm == warm_up {
                 break;
             }

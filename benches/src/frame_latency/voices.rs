@@ -22,7 +22,7 @@ struct Voice {
     /// Frame of the latest token.
     heard_frame: u64,
     /// Maximum and number of waits between tokens, in frames, while an event is watched.
-    gap_max: u64,
+    max_gap: u64,
     tokens_watched: u32,
 }
 
@@ -123,7 +123,7 @@ impl Voices {
             *voice = Voice {
                 asked: Some(now),
                 has_spoken: voice.has_spoken,
-                gap_max: voice.gap_max,
+                max_gap: voice.max_gap,
                 tokens_watched: voice.tokens_watched,
                 ..Voice::default()
             };
@@ -141,7 +141,7 @@ impl Voices {
             Some(began) => {
                 let gap = frame - voice.heard_frame;
                 self.measured.add_gap(gap);
-                voice.gap_max = voice.gap_max.max(gap);
+                voice.max_gap = voice.max_gap.max(gap);
                 voice.tokens_watched += tokens;
                 began
             }
@@ -189,7 +189,7 @@ impl Voices {
     /// Begins to watch an event: the maximum wait of every speaking agent is measured from now on.
     pub fn watch(&mut self) {
         for voice in &mut self.voices {
-            (voice.gap_max, voice.tokens_watched) = (0, 0);
+            (voice.max_gap, voice.tokens_watched) = (0, 0);
         }
     }
 
@@ -201,7 +201,7 @@ impl Voices {
         let gap = |voice: &Voice| {
             let waits_since = voice.began.map(|_| voice.heard_frame.max(since_frame));
             let open = waits_since.map_or(0, |since| self.frame.saturating_sub(since));
-            voice.gap_max.max(open)
+            voice.max_gap.max(open)
         };
         self.voices.iter().filter(speaks).map(gap).collect()
     }

@@ -10,10 +10,10 @@ use bevy_walla::engine::{
 };
 
 /// Timeout of a step's start: no step runs while prompts are being encoded.
-const BEGIN_MAX: Duration = Duration::from_millis(1);
+const MAX_BEGIN: Duration = Duration::from_millis(1);
 
 /// Timeout of its end.
-const END_MAX: Duration = Duration::from_secs(2);
+const MAX_END: Duration = Duration::from_secs(2);
 
 /// A client that blocks.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Waiting {
         loop {
             let stats = self.0.engine().stats();
             let (begun, done) = (stats.steps > before, stats.steps_done >= stats.steps);
-            let limit = if begun { END_MAX } else { BEGIN_MAX };
+            let limit = if begun { MAX_END } else { MAX_BEGIN };
             if begun && done || start.elapsed() > limit {
                 break;
             }

@@ -120,12 +120,12 @@ pub fn run(args: &Args) -> Result<Value, Box<dyn Error>> {
 }
 
 async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
-    let engine = Engine::demo().agents_max(args.agents).context_tokens(1_024).start().await?;
+    let engine = Engine::demo().max_agents(args.agents).context_tokens(1_024).start().await?;
     let facts = facts();
     let lore: String = facts.iter().map(|fact| format!("{}\n\n", fact.text)).collect();
     let mut lore = Memory::from_lore_text(&lore)?;
     engine.recall().update(&mut lore)?;
-    let recall = AgentRecall { entries_max: 3, ..AgentRecall::new([lore.key()]) };
+    let recall = AgentRecall { max_entries: 3, ..AgentRecall::new([lore.key()]) };
     let with = ask_all(&engine, &facts, Some(&recall)).await?;
     let without = ask_all(&engine, &facts, None).await?;
     let questions = with.texts.len();

@@ -68,8 +68,8 @@ fn lore(args: &Args, embedder: Option<&Embedder>) -> Result<Memory, Box<dyn Erro
         (random >> 33) % most
     };
     let mut store = memory::Store::without_index(memory::StoreLimits {
-        entries_max: u32::MAX,
-        bytes_max: u64::MAX,
+        max_entries: u32::MAX,
+        max_bytes: u64::MAX,
         ..memory::StoreLimits::lore()
     });
     if let Some(embedder) = embedder {
@@ -95,7 +95,7 @@ fn measure(
 ) -> Result<Value, Box<dyn Error>> {
     let mut options = EngineOptions::new(ModelSource::demo());
     options.threads = Some(args.threads);
-    options.agents_max = Some(args.agents as u32);
+    options.max_agents = Some(args.agents as u32);
     let engine = Engine::start(options)?;
     let client = recall.client(engine.client(Pacing::PerFrame { steps: 1 })?);
     while let EngineState::Loading { .. } = client.state() {
@@ -104,7 +104,7 @@ fn measure(
     let agents: Vec<AgentId> = (0..args.agents).map(|_| AgentId::unique()).collect();
     for &agent in &agents {
         let spec =
-            AgentSpec { reply_tokens_max: 16, ..AgentSpec::new("You are Greta, the smith.") };
+            AgentSpec { max_reply_tokens: 16, ..AgentSpec::new("You are Greta, the smith.") };
         client
             .try_send(Command::AddAgent { agent, spec: Box::new(spec) })
             .map_err(|_| "no mailbox")?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use walla_benches::machine;
 
 /// Timeout for threads to end after their engine, and for the last replies.
-pub const END_MAX: Duration = Duration::from_secs(30);
+pub const MAX_END: Duration = Duration::from_secs(30);
 
 /// Resident memory of this process; 0 if the system does not report it.
 pub fn resident_kib() -> u64 {
@@ -26,7 +26,7 @@ pub fn await_no_threads(part: &str) -> Result<(), String> {
         if left.is_empty() {
             return Ok(());
         }
-        if start.elapsed() > END_MAX {
+        if start.elapsed() > MAX_END {
             return Err(format!("{part}: threads outlive their engine: {left:?}"));
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -3,10 +3,10 @@
 //! after the last one is compared with memory after it.
 //!
 //! Promises:
-//! 1. Each reply has exactly one end, within [`END_MAX`](crate::process::END_MAX).
+//! 1. Each reply has exactly one end, within [`MAX_END`](crate::process::MAX_END).
 //! 2. After the operations a new ask is answered.
 //! 3. No thread panics, and no thread of walla outlives its engine.
-//! 4. Memory without engines grows by at most [`GROWTH_MAX`].
+//! 4. Memory without engines grows by at most [`MAX_GROWTH`].
 
 mod dice;
 mod game;
@@ -26,10 +26,10 @@ use dice::Dice;
 use tally::Tally;
 
 /// Largest growth of memory, as a fraction.
-const GROWTH_MAX: f64 = 0.3;
+const MAX_GROWTH: f64 = 0.3;
 
 /// Longest round. A shorter part has three rounds.
-const ROUND_MAX: Duration = Duration::from_secs(20);
+const MAX_ROUND: Duration = Duration::from_secs(20);
 
 /// Panics in any thread.
 static PANICS: AtomicU64 = AtomicU64::new(0);
@@ -77,7 +77,7 @@ impl Part {
         let (mut tally, mut rounds_kib) = (Tally::default(), Vec::new());
         while rounds_kib.len() < 2 || start.elapsed() < whole {
             let dice = Dice::new(seed.wrapping_mul(1_000) + rounds_kib.len() as u64);
-            tally.add(round(dice, ROUND_MAX.min(whole / 3))?);
+            tally.add(round(dice, MAX_ROUND.min(whole / 3))?);
             await_no_threads(name)?;
             rounds_kib.push(resident_kib());
         }
@@ -97,7 +97,7 @@ impl Part {
 
     fn broken(&self) -> Vec<String> {
         let mut broken = self.tally.broken.clone();
-        if self.growth() > GROWTH_MAX {
+        if self.growth() > MAX_GROWTH {
             broken.push(format!("memory grew: {:?} KiB after each round", self.resident_kib));
         }
         if self.panics > 0 {

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use walla::Engine;
 
 use crate::Report;
-use crate::process::{END_MAX, await_no_threads, resident_kib};
+use crate::process::{MAX_END, await_no_threads, resident_kib};
 
 /// Largest growth of resident memory in the second half of a part, in KiB. In the first half
 /// conversations grow to their bound.
-const GROWTH_KIB_MAX: u64 = 2 << 10;
+const MAX_GROWTH_KIB: u64 = 2 << 10;
 
 const QUESTIONS: [&str; 5] = [
     "What does a horseshoe cost?",
@@ -70,7 +70,7 @@ impl Counts {
             return Err(format!("{part}: replies are not balanced: {self:?}"));
         }
         let growth_kib = self.growth_kib();
-        if growth_kib > GROWTH_KIB_MAX {
+        if growth_kib > MAX_GROWTH_KIB {
             return Err(format!("{part}: memory grew by {growth_kib} KiB: {self:?}"));
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Counts {
 
 /// All agents answer through the async API, each as soon as its last reply has ended.
 async fn async_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
-    let engine = Engine::demo().device("cpu").agents_max(agents as u32).start().await?;
+    let engine = Engine::demo().device("cpu").max_agents(agents as u32).start().await?;
     let start = Instant::now();
     let mut counts = Counts::default();
     let talkers: Vec<_> = (0..agents).map(|n| engine.agent(persona(n))).collect();
@@ -162,7 +162,7 @@ fn count_ends(
 
 fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
     let mut app = App::new();
-    let plugin = WallaPlugin::default().device("cpu").agents_max(agents as u32).free_running();
+    let plugin = WallaPlugin::default().device("cpu").max_agents(agents as u32).free_running();
     app.add_plugins(plugin.budget(None))
         .init_resource::<Soak>()
         .init_resource::<Ends>()
@@ -179,7 +179,7 @@ fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
         soak.is_over = elapsed >= whole;
         if soak.is_over {
             let Counts { asked, finished, failed, .. } = soak.counts;
-            if finished + failed >= asked || elapsed > whole + END_MAX {
+            if finished + failed >= asked || elapsed > whole + MAX_END {
                 break;
             }
         } else if soak.counts.asked.is_multiple_of(16) {
@@ -244,7 +244,7 @@ mod tests {
         let good = Counts { asked: 3, finished: 3, natural: 1, ..Counts::default() };
         assert_eq!(good.check("test"), Ok(()));
         let mut growing = [1; 10];
-        growing[8] = 2 + GROWTH_KIB_MAX;
+        growing[8] = 2 + MAX_GROWTH_KIB;
         let bad = [
             Counts { asked: 4, ..good.clone() },
             Counts { finished: 4, ..good.clone() },

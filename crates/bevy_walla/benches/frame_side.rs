@@ -64,7 +64,7 @@ const FRAMES_WARM_UP: usize = 300;
 
 /// Including the warm-up, the words of this many frames fit in the 16 KiB that the plugin reserves
 /// for a reply at most. A longer reply would grow its buffer.
-const FRAMES_MAX: usize = 3_000;
+const MAX_FRAMES: usize = 3_000;
 
 /// Words of 5 bytes, 11 to a sentence.
 const SPEECH: &str = "This word goes with that one, and then some more come. ";
@@ -125,7 +125,7 @@ fn main() {
     let after =
         |flag: &str| arguments.iter().position(|a| a == flag).and_then(|i| arguments.get(i + 1));
     let frames =
-        after("--frames").and_then(|n| n.parse().ok()).unwrap_or(FRAMES_MAX).min(FRAMES_MAX);
+        after("--frames").and_then(|n| n.parse().ok()).unwrap_or(MAX_FRAMES).min(MAX_FRAMES);
     let kind =
         if arguments.iter().any(|a| a == "--parallel") { Kind::Parallel } else { Kind::OneThread };
     let cold = after("--cold").and_then(|n| n.parse().ok()).unwrap_or(0_usize);
@@ -197,8 +197,8 @@ fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -
         let acts = i < crowd.acting;
         let persona = if acts { i.to_string() } else { "A".to_owned() };
         // The memory of a reply is reserved when it is asked.
-        let tokens_max = if acts { 64 } else { u32::MAX };
-        let parts = (Agent::persona(persona), AgentSeed(i as u64), ReplyLimits::tokens(tokens_max));
+        let max_tokens = if acts { 64 } else { u32::MAX };
+        let parts = (Agent::persona(persona), AgentSeed(i as u64), ReplyLimits::tokens(max_tokens));
         let mut agent = app.world_mut().spawn(parts);
         if acts {
             agent.insert(

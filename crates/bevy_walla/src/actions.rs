@@ -59,7 +59,7 @@ use crate::agent::setting_removed;
 pub struct Actions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
-    calls_max: u32,
+    max_calls: u32,
     unmarked: UnmarkedCalls,
     result_wait: Duration,
     /// Choices of actions that were not added yet.
@@ -119,12 +119,12 @@ impl Actions {
     /// No actions, policy [`ActionPolicy::Auto`], at most 4 calls in a reply.
     #[must_use]
     pub fn new() -> Self {
-        let walla_runtime::Actions { policy, calls_max, unmarked, .. } =
+        let walla_runtime::Actions { policy, max_calls, unmarked, .. } =
             walla_runtime::Actions::new(ActionSet::default());
         let (specs, early_choices, faults, typed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let result_wait = Self::RESULT_WAIT;
-        Self { specs, policy, calls_max, unmarked, result_wait, early_choices, faults, typed }
+        Self { specs, policy, max_calls, unmarked, result_wait, early_choices, faults, typed }
     }
 
     /// Adds an action of the game's own type.
@@ -307,8 +307,8 @@ impl Actions {
 
     /// Sets the maximum number of calls in one reply. 0: the agent calls no action.
     #[must_use]
-    pub fn calls_max(self, calls_max: u32) -> Self {
-        Self { calls_max, ..self }
+    pub fn max_calls(self, max_calls: u32) -> Self {
+        Self { max_calls, ..self }
     }
 
     /// Sets the treatment of calls that the model writes without the markers of its format.
@@ -355,13 +355,13 @@ impl Actions {
 
     /// The actions as the engine receives them.
     pub(crate) fn for_engine(&self) -> walla_runtime::Actions {
-        let Self { policy, calls_max, unmarked, .. } = *self;
+        let Self { policy, max_calls, unmarked, .. } = *self;
         let (set, fault) = match ActionSet::new(self.specs.iter().cloned()) {
             Ok(set) => (set, self.faults.first().map(|fault| Arc::clone(&fault.error))),
             Err(error) => (ActionSet::default(), Some(Arc::new(error))),
         };
         let actions = walla_runtime::Actions::new(set);
-        walla_runtime::Actions { policy, calls_max, unmarked, fault, ..actions }
+        walla_runtime::Actions { policy, max_calls, unmarked, fault, ..actions }
     }
 }
 

@@ -228,7 +228,7 @@ impl LevelOfDetail {
 #[component(on_remove = setting_removed, summary_tick)]
 pub struct ReplyLimits {
     /// Maximum tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
-    pub tokens_max: u32,
+    pub max_tokens: u32,
     /// Strings that end the speech of a reply; the reply ends before the string. Default: none.
     pub stop_strings: Vec<String>,
     /// Tokens that end the speech of a reply, in addition to the model's end-of-turn tokens.
@@ -238,10 +238,10 @@ pub struct ReplyLimits {
 }
 
 impl ReplyLimits {
-    /// At most `tokens_max` tokens.
+    /// At most `max_tokens` tokens.
     #[must_use]
-    pub fn tokens(tokens_max: u32) -> Self {
-        Self { tokens_max, ..Self::default() }
+    pub fn tokens(max_tokens: u32) -> Self {
+        Self { max_tokens, ..Self::default() }
     }
 
     /// Adds `text` to the stop strings.
@@ -254,7 +254,7 @@ impl ReplyLimits {
 
 impl Default for ReplyLimits {
     fn default() -> Self {
-        Self { tokens_max: 256, stop_strings: Vec::new(), stop_tokens: Vec::new() }
+        Self { max_tokens: 256, stop_strings: Vec::new(), stop_tokens: Vec::new() }
     }
 }
 
@@ -286,20 +286,20 @@ pub struct AgentReasoning {
     pub thinking: bool,
     /// Maximum tokens of reasoning in one reply; [`ReplyLimits`] does not count them. At the limit
     /// the engine closes the reasoning block, and the model speaks. Default: `512`.
-    pub tokens_max: u32,
+    pub max_tokens: u32,
 }
 
 impl AgentReasoning {
     /// Enables reasoning if the template has a switch for it, with at most this many tokens.
     #[must_use]
-    pub fn thinking(tokens_max: u32) -> Self {
-        Self { thinking: true, tokens_max }
+    pub fn thinking(max_tokens: u32) -> Self {
+        Self { thinking: true, max_tokens }
     }
 }
 
 impl Default for AgentReasoning {
     fn default() -> Self {
-        Self { thinking: false, tokens_max: 512 }
+        Self { thinking: false, max_tokens: 512 }
     }
 }
 
@@ -360,15 +360,15 @@ impl AgentEngine {
         Self(Route::engine(name))
     }
 
-    /// With this substitute, which takes over an ask without output after `first_token_max`
+    /// With this substitute, which takes over an ask without output after `max_first_token`
     /// ([`Route::or`]).
     #[must_use]
     pub fn or(
         self,
         substitute: impl Into<Arc<str>>,
-        first_token_max: impl Into<Option<Duration>>,
+        max_first_token: impl Into<Option<Duration>>,
     ) -> Self {
-        Self(self.0.or(substitute, first_token_max))
+        Self(self.0.or(substitute, max_first_token))
     }
 }
 
@@ -463,9 +463,9 @@ impl AgentPartsItem<'_, '_> {
         let reasoning = self.reasoning.as_deref().copied().unwrap_or_default();
         AgentSpec {
             sampling: with_seed(sampling, seed),
-            reply_tokens_max: limits.tokens_max,
+            max_reply_tokens: limits.max_tokens,
             thinking: reasoning.thinking,
-            reasoning_tokens_max: reasoning.tokens_max,
+            max_reasoning_tokens: reasoning.max_tokens,
             voice_rate: self.voice.as_ref().and_then(|v| v.get()),
             priority: self.priority.as_ref().map_or(0, |p| p.0),
             detail: self.detail(),
@@ -485,8 +485,8 @@ impl AgentPartsItem<'_, '_> {
     }
 
     /// Maximum tokens of one reply.
-    pub(crate) fn reply_tokens_max(&self) -> u32 {
-        self.limits.as_ref().map_or_else(|| ReplyLimits::default().tokens_max, |l| l.tokens_max)
+    pub(crate) fn max_reply_tokens(&self) -> u32 {
+        self.limits.as_ref().map_or_else(|| ReplyLimits::default().max_tokens, |l| l.max_tokens)
     }
 }
 
@@ -532,9 +532,9 @@ mod tests {
         let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
         let expected = AgentSpec {
             sampling: sampling.to_builder().seed(42).build().unwrap(),
-            reply_tokens_max: 9,
+            max_reply_tokens: 9,
             thinking: true,
-            reasoning_tokens_max: 77,
+            max_reasoning_tokens: 77,
             voice_rate: Some(6.0),
             priority: 3,
             detail: Detail::Reduced,

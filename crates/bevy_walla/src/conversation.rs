@@ -9,7 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{EXCHANGES_KNOWN_MAX, History, Prompt, ReplyId, Speaker, Turn};
+use walla_runtime::{History, MAX_EXCHANGES_KNOWN, Prompt, ReplyId, Speaker, Turn};
 
 /// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
 /// from the plugin's own additions.
@@ -62,7 +62,7 @@ pub(crate) enum Edit {
 /// conversation is sent to the engine. Inserting a conversation replaces that of the engine.
 ///
 /// With the feature `serialize` it implements serde's traits; a save with more than
-/// [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text
+/// [`MAX_TURNS`](Self::MAX_TURNS) turns or [`MAX_TEXT_BYTES`](Self::MAX_TEXT_BYTES) bytes of text
 /// is an error.
 ///
 /// # Examples
@@ -281,11 +281,11 @@ impl Conversation {
         self.pushed
     }
 
-    /// Reserves memory for this number of exchanges, and drops the oldest turns above `turns_max`.
+    /// Reserves memory for this number of exchanges, and drops the oldest turns above `max_turns`.
     /// [`Self::add_exchange`] then allocates nothing.
     /// Returns whether turns were dropped.
-    pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) -> bool {
-        let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
+    pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, max_turns: usize) -> bool {
+        let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(max_turns);
         let dropped = self.drop_oldest(surplus.min(self.turns.len()));
         self.exchanges.retain_mut(|exchange| {
             let is_kept = exchange.begin >= dropped;
@@ -297,7 +297,7 @@ impl Conversation {
             last.text.shrink_to_fit(); // its capacity was reserved for the longest reply
         }
         self.turns.reserve(2 * exchanges);
-        self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
+        self.exchanges.reserve(MAX_EXCHANGES_KNOWN.saturating_sub(self.exchanges.len()));
         dropped > 0
     }
 
@@ -329,7 +329,7 @@ impl Conversation {
             at += 1;
         }
         self.turns.insert(at, Turn::new(Speaker::Agent, exchange.reply));
-        if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+        if self.exchanges.len() >= MAX_EXCHANGES_KNOWN {
             self.exchanges.pop_front();
         }
         let speaker = exchange.speaker;
@@ -480,10 +480,10 @@ mod tests {
     #[test]
     fn dropped_turns_never_leave_an_answer_first() {
         use Speaker::{Agent, Observation, User};
-        let left = |speakers: &[Speaker], turns_max: usize| {
+        let left = |speakers: &[Speaker], max_turns: usize| {
             let turn = |&speaker| Turn::new(speaker, String::new());
             let mut talk = Conversation::new(speakers.iter().map(turn));
-            talk.reserve_exchanges(1, turns_max);
+            talk.reserve_exchanges(1, max_turns);
             talk.turns().iter().map(|turn| turn.speaker).collect::<Vec<_>>()
         };
         assert_eq!(left(&[Agent, User, Agent], 4), [User, Agent]);

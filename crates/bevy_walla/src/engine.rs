@@ -71,7 +71,7 @@
 //! ```
 
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, Cancellation, Capabilities, Client, Command,
-    ConstraintKinds, Detail, Determinism, EXCHANGES_KNOWN_MAX, Engine, EngineClient, EngineState,
-    Event, Exchange, History, Pacing, PrefixCache, Prompt, ReplyEvent, TrySendError,
+    AgentId, AgentSpec, BucketError, Cancellation, Capabilities, Client, Command, ConstraintKinds,
+    Detail, Determinism, Engine, EngineClient, EngineState, Event, Exchange, History,
+    MAX_ASKS_WAITING, MAX_EXCHANGES_KNOWN, Pacing, PrefixCache, Prompt, ReplyEvent, TrySendError,
 };

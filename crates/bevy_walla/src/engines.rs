@@ -24,7 +24,7 @@ use crate::walla::Walla;
 /// use bevy_walla::{EngineSetup, EngineOptions, ModelSource};
 /// let small = EngineSetup::model("models/small.gguf");
 /// let mut options = EngineOptions::new(ModelSource::Path("models/large.gguf".into()));
-/// options.agents_max = Some(4);
+/// options.max_agents = Some(4);
 /// let large = EngineSetup::from(options);
 /// ```
 pub struct EngineSetup(pub(crate) Source);

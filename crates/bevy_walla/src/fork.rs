@@ -10,7 +10,7 @@ use crate::agent::{
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::conversation::Conversation;
-use crate::memories::{Knowledge, Memorises, Memory};
+use crate::memories::{Knowledge, Memorizes, Memory};
 
 /// Marks a new agent as a copy of another one: insert it together with
 /// [`Agent`](crate::Agent), or before it. [`ForkCommands::fork_agent`] does that.
@@ -111,7 +111,7 @@ fn fork(world: &mut World, source: Entity, copy: Entity) {
     part::<Conversation>(world, source, copy);
     part::<Knowledge>(world, source, copy);
     part::<Memory>(world, source, copy);
-    part::<Memorises>(world, source, copy);
+    part::<Memorizes>(world, source, copy);
     part::<Simulation>(world, source, copy);
     part::<Agent>(world, source, copy);
 }

@@ -36,7 +36,7 @@
 //! | [`ForkOf`] | optional: the agent that this one begins as a copy of |
 //! | [`Simulation`] | optional: the calls of this agent are not real |
 //! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
-//! | [`Memory`], [`Knowledge`], [`Memorises`] | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
+//! | [`Memory`], [`Knowledge`], [`Memorizes`] | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
 //! | state | |
 //! |---|---|
@@ -122,7 +122,7 @@
 //!
 //! **More agents than slots in the engine?** Slots are shared: an agent with an open ask waits for
 //! a slot, and the agent that has been idle longest loses its slot. Conversations are kept
-//! ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
+//! ([`WallaPlugin::max_agents`], [`WallaPlugin::wait_for_slot`]).
 //!
 //! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
 //! [`WallaSettings::paused`] at any time. The pause does not change the replies.
@@ -147,7 +147,7 @@
 //! saved component to continue the conversation. The history is prefilled again at the next ask,
 //! unless its cache was saved too ([`CacheCommands`]). A
 //! hostile or damaged save is an error of the format's deserializer, within the limits
-//! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
+//! [`Conversation::MAX_TURNS`] and [`Conversation::MAX_TEXT_BYTES`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
@@ -232,7 +232,7 @@ pub use lod::{
     WallaLodRoutingPlugin, route_by_level,
 };
 pub use memories::{
-    EmbeddingState, Knowledge, Lore, Memorises, Memory, MemoryService, MemoryTexts, MemoryTime,
+    EmbeddingState, Knowledge, Lore, Memorizes, Memory, MemoryService, MemoryTexts, MemoryTime,
     MemoryTurn, Remember, RememberCommands, WallaMemoryPlugin,
 };
 pub use plugin::WallaPlugin;
@@ -242,7 +242,7 @@ pub use reply::{
     TurnsDropped,
 };
 pub use save::ConversationError;
-pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
+pub use sentence::{MAX_SENTENCE_BYTES, ReplySentence};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
 pub use state::WallaState;
@@ -271,12 +271,12 @@ pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, AfterFailure, AskOptions, BudgetStats,
     BuiltInTemplate, CacheError, Call, CallId, Constraint, ConstraintError, ConstraintKind,
-    ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions,
-    EngineError, EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
-    GpuContext, InlineText, KvFileError, KvType, MatchError, ModelCard, ModelSource, Notes,
-    RemoteError, ReplyError, ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker,
-    TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer,
-    TokenizerError, Turn, UnmarkedCalls, Unsupported, Usage, VocabularyError,
+    ContextPolicy, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions,
+    EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvFileError,
+    KvType, MAX_DELTA_BYTES, MatchError, ModelCard, ModelSource, Notes, RemoteError, ReplyError,
+    ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn, UnmarkedCalls,
+    Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -291,7 +291,7 @@ pub mod prelude {
         AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, CacheCommands, CacheFailed, CacheLoaded,
         CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
-        FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorises, Memory,
+        FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorizes, Memory,
         MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished,
         ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, ResultRefused, Sampling,
         SimulatedCall, Simulation, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,

@@ -17,13 +17,13 @@ use walla_recall::{AgentRecall, MemoryKey, Recall, RecallClient, RecallOptions};
 use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
 
-mod memorise;
-mod memorised;
+mod memorize;
+mod memorized;
 #[cfg(feature = "serialize")]
 mod saved;
 mod sync;
 
-pub use memorise::{Memorises, MemoryTexts, MemoryTurn, Remember, RememberCommands};
+pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommands};
 
 /// Memory of an agent: text entries with game time, importance and tags, found at each ask.
 ///
@@ -199,9 +199,9 @@ pub struct Knowledge {
     /// Only entries with one of these tags. Default: all.
     pub tags: Tags,
     /// Maximum number of entries in a prompt. Default: 5.
-    pub entries_max: usize,
+    pub max_entries: usize,
     /// Maximum tokens of these entries in a prompt. Default: 128.
-    pub tokens_max: u32,
+    pub max_tokens: u32,
     /// First line of the entries in a prompt. Default: `You know:`.
     pub heading: Arc<str>,
     /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are
@@ -224,8 +224,8 @@ impl Knowledge {
             memories,
             reader: self.reader.clone(),
             tags: self.tags.clone(),
-            entries_max: self.entries_max,
-            tokens_max: self.tokens_max,
+            max_entries: self.max_entries,
+            max_tokens: self.max_tokens,
             heading: Arc::clone(&self.heading),
             recent_skipped: self.recent_skipped.min(recent),
             weights: self.weights.clone(),
@@ -238,15 +238,15 @@ impl Default for Knowledge {
         let AgentRecall {
             reader,
             tags,
-            entries_max,
-            tokens_max,
+            max_entries,
+            max_tokens,
             heading,
             recent_skipped,
             weights,
             ..
         } = AgentRecall::default();
         let reads_lore = true;
-        Self { reader, reads_lore, tags, entries_max, tokens_max, heading, recent_skipped, weights }
+        Self { reader, reads_lore, tags, max_entries, max_tokens, heading, recent_skipped, weights }
     }
 }
 
@@ -373,7 +373,7 @@ impl WallaMemoryPlugin {
         if is_new {
             let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
             sync::add_systems(app, schedules, self.has_manual_time);
-            memorise::add_systems(app, schedules);
+            memorize::add_systems(app, schedules);
         }
         is_connected
     }
@@ -386,7 +386,7 @@ impl Plugin for WallaMemoryPlugin {
         #[cfg(feature = "reflect")]
         app.register_type::<Memory>()
             .register_type::<Knowledge>()
-            .register_type::<Memorises>()
+            .register_type::<Memorizes>()
             .register_type::<Remember>()
             .register_type::<Lore>()
             .register_type::<MemoryTime>();
@@ -397,7 +397,7 @@ impl Plugin for WallaMemoryPlugin {
         }
         app.insert_resource(service);
         sync::add_observers(app);
-        memorise::add_observers(app);
+        memorize::add_observers(app);
         self.connect(app);
     }
 

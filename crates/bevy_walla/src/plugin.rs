@@ -45,7 +45,7 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 /// # use bevy_app::App;
 /// use bevy_walla::prelude::*;
 /// App::new()
-///     .add_plugins(WallaPlugin::model("assets/qwen3-0.6b-q8_0.gguf").threads(2).agents_max(16))
+///     .add_plugins(WallaPlugin::model("assets/qwen3-0.6b-q8_0.gguf").threads(2).max_agents(16))
 ///     .run();
 /// ```
 pub struct WallaPlugin {
@@ -238,13 +238,13 @@ impl WallaPlugin {
 
     /// Number of agents that can speak at the same time; their memory is reserved when the model
     /// loads. More agents share the slots, unless [`wait_for_slot`](Self::wait_for_slot) is off.
-    /// Default: `64`, on a CPU by its free memory ([`EngineOptions::agents_max`]).
+    /// Default: `64`, on a CPU by its free memory ([`EngineOptions::max_agents`]).
     #[must_use]
-    pub fn agents_max(self, agents: u32) -> Self {
-        self.change("agents_max", |options| options.agents_max = Some(agents))
+    pub fn max_agents(self, agents: u32) -> Self {
+        self.change("max_agents", |options| options.max_agents = Some(agents))
     }
 
-    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked,
+    /// Whether an agent beyond [`max_agents`](Self::max_agents) waits for a slot when it is asked,
     /// by priority and then by age of the ask, or fails at once. Default: `true`;
     /// `walla.stats().agents_waiting` counts them.
     #[must_use]
@@ -252,11 +252,11 @@ impl WallaPlugin {
         self.change("wait_for_slot", |options| options.wait_for_slot = waits)
     }
 
-    /// Maximum number of agents beyond [`agents_max`](Self::agents_max) that the engine keeps.
+    /// Maximum number of agents beyond [`max_agents`](Self::max_agents) that the engine keeps.
     /// Default: `16_384`.
     #[must_use]
-    pub fn agents_parked_max(self, agents: u32) -> Self {
-        self.change("agents_parked_max", |options| options.agents_parked_max = agents)
+    pub fn max_agents_parked(self, agents: u32) -> Self {
+        self.change("max_agents_parked", |options| options.max_agents_parked = agents)
     }
 
     /// Tokens of each agent's context. Default: `1_024`.
@@ -289,8 +289,8 @@ impl WallaPlugin {
     /// Maximum prompt tokens of one step. Default: `64` on a CPU, 64 to 448 on a GPU. Longer chunks
     /// prefill faster and delay the decode of other agents.
     #[must_use]
-    pub fn prefill_tokens_max(self, tokens: u32) -> Self {
-        self.change("prefill_tokens_max", |options| options.prefill_tokens_max = Some(tokens))
+    pub fn max_prefill_tokens(self, tokens: u32) -> Self {
+        self.change("max_prefill_tokens", |options| options.max_prefill_tokens = Some(tokens))
     }
 
     /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`
@@ -340,11 +340,11 @@ impl WallaPlugin {
     }
 
     /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for
-    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
+    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::max_launch`].
     #[must_use]
-    pub fn launch_max(self, time: impl Into<Option<Duration>>) -> Self {
+    pub fn max_launch(self, time: impl Into<Option<Duration>>) -> Self {
         let time = time.into();
-        self.change("launch_max", |options| options.launch_max = time)
+        self.change("max_launch", |options| options.max_launch = time)
     }
 
     /// A folder that caches measured costs of steps, so that a [budget](Self::budget) needs no

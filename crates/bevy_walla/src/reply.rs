@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use std::sync::Arc;
 use walla_runtime::{
-    DELTA_BYTES_MAX, FinishReason, InlineText, ReplyError, ReplyId, Score, TokenLogprobs, Usage,
+    FinishReason, InlineText, MAX_DELTA_BYTES, ReplyError, ReplyId, Score, TokenLogprobs, Usage,
 };
 
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
@@ -38,7 +38,7 @@ pub struct ReplyDelta {
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// Whole characters, spaces included.
-    pub text: InlineText<DELTA_BYTES_MAX>,
+    pub text: InlineText<MAX_DELTA_BYTES>,
     /// Tokens that this text completes.
     pub tokens: u32,
 }
@@ -60,7 +60,7 @@ pub struct ReplyReasoning {
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// Whole characters, spaces included.
-    pub text: InlineText<DELTA_BYTES_MAX>,
+    pub text: InlineText<MAX_DELTA_BYTES>,
     /// Tokens that this text completes.
     pub tokens: u32,
 }

@@ -1,7 +1,7 @@
 //! Limits of saved conversations, and serde's traits for [`Conversation`].
 //!
-//! A save is untrusted: a mod or a damaged disk may have written it. [`Conversation::TURNS_MAX`]
-//! and [`Conversation::TEXT_BYTES_MAX`] bound its memory, also if it claims other lengths. It holds
+//! A save is untrusted: a mod or a damaged disk may have written it. [`Conversation::MAX_TURNS`]
+//! and [`Conversation::MAX_TEXT_BYTES`] bound its memory, also if it claims other lengths. It holds
 //! no path, no name of an entity and no setting.
 
 use walla_runtime::Turn;
@@ -13,16 +13,16 @@ use crate::conversation::Conversation;
 #[non_exhaustive]
 pub enum ConversationError {
     /// Drop the oldest turns.
-    #[error("a conversation has more than {turns_max} turns")]
+    #[error("a conversation has more than {max_turns} turns")]
     TooManyTurns {
-        /// [`Conversation::TURNS_MAX`].
-        turns_max: usize,
+        /// [`Conversation::MAX_TURNS`].
+        max_turns: usize,
     },
     /// Drop the oldest turns, or shorten them.
-    #[error("the turns of a conversation have more than {bytes_max} bytes of text")]
+    #[error("the turns of a conversation have more than {max_bytes} bytes of text")]
     TextTooLong {
-        /// [`Conversation::TEXT_BYTES_MAX`].
-        bytes_max: usize,
+        /// [`Conversation::MAX_TEXT_BYTES`].
+        max_bytes: usize,
     },
 }
 
@@ -34,17 +34,17 @@ struct Allowance {
 }
 
 impl Allowance {
-    const FULL: Self = Self { turns: Conversation::TURNS_MAX, bytes: Conversation::TEXT_BYTES_MAX };
+    const FULL: Self = Self { turns: Conversation::MAX_TURNS, bytes: Conversation::MAX_TEXT_BYTES };
 
     fn take_turn(&mut self) -> Result<(), ConversationError> {
-        let too_many = ConversationError::TooManyTurns { turns_max: Conversation::TURNS_MAX };
+        let too_many = ConversationError::TooManyTurns { max_turns: Conversation::MAX_TURNS };
         self.turns = self.turns.checked_sub(1).ok_or(too_many)?;
         Ok(())
     }
 
     fn take_text(&mut self, text: &str) -> Result<(), ConversationError> {
-        let bytes_max = Conversation::TEXT_BYTES_MAX;
-        let too_long = ConversationError::TextTooLong { bytes_max };
+        let max_bytes = Conversation::MAX_TEXT_BYTES;
+        let too_long = ConversationError::TextTooLong { max_bytes };
         self.bytes = self.bytes.checked_sub(text.len()).ok_or(too_long)?;
         Ok(())
     }
@@ -57,12 +57,12 @@ impl Allowance {
 
 impl Conversation {
     /// Maximum number of turns of a saved conversation, 32 times the default of
-    /// [`WallaSettings::conversation_turns_max`](crate::WallaSettings::conversation_turns_max).
-    pub const TURNS_MAX: usize = 16_384;
+    /// [`WallaSettings::max_conversation_turns`](crate::WallaSettings::max_conversation_turns).
+    pub const MAX_TURNS: usize = 16_384;
 
     /// Maximum number of bytes of text of a saved conversation, all turns together: 4 MiB, about a
     /// million tokens.
-    pub const TEXT_BYTES_MAX: usize = 4 << 20;
+    pub const MAX_TEXT_BYTES: usize = 4 << 20;
 
     /// A conversation with these turns, oldest first, within the limits of a saved conversation:
     /// for games that read saves in a format without serde.
@@ -286,14 +286,14 @@ mod tests {
 
     #[test]
     fn a_conversation_beyond_a_limit_is_refused() {
-        let (turns_max, bytes_max) = (Conversation::TURNS_MAX, Conversation::TEXT_BYTES_MAX);
+        let (max_turns, max_bytes) = (Conversation::MAX_TURNS, Conversation::MAX_TEXT_BYTES);
         let turns = |count| (0..count).map(|_| turn(0));
-        assert_eq!(Conversation::try_new(turns(turns_max)).map(|c| c.turns().len()), Ok(turns_max));
-        let too_many = Err(ConversationError::TooManyTurns { turns_max });
-        assert_eq!(Conversation::try_new(turns(turns_max + 1)), too_many);
-        assert!(Conversation::try_new([turn(bytes_max - 1), turn(1)]).is_ok());
-        let too_long = Err(ConversationError::TextTooLong { bytes_max });
-        assert_eq!(Conversation::try_new([turn(bytes_max), turn(1)]), too_long);
+        assert_eq!(Conversation::try_new(turns(max_turns)).map(|c| c.turns().len()), Ok(max_turns));
+        let too_many = Err(ConversationError::TooManyTurns { max_turns });
+        assert_eq!(Conversation::try_new(turns(max_turns + 1)), too_many);
+        assert!(Conversation::try_new([turn(max_bytes - 1), turn(1)]).is_ok());
+        let too_long = Err(ConversationError::TextTooLong { max_bytes });
+        assert_eq!(Conversation::try_new([turn(max_bytes), turn(1)]), too_long);
     }
 
     #[test]

@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, CacheError, Call, CallError, CallId, Capabilities,
-    Command, DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, History,
-    InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score,
+    AgentId, AgentSpec, CacheError, Call, CallError, CallId, Capabilities, Command, EngineClient,
+    EngineState, EngineStats, Event, FinishReason, History, InlineText, MAX_ASKS_WAITING,
+    MAX_DELTA_BYTES, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score,
     TrySendError, Usage,
 };
 
@@ -36,7 +36,7 @@ use crate::state::WallaState;
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
 
 /// Maximum number of commands that [`ScriptedEngine::commands`] returns.
-const LOG_MAX: usize = 4_096;
+const MAX_LOG: usize = 4_096;
 
 /// A handle of a scripted engine; clones share the engine.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ struct ScriptedReply {
     reasoning: String,
     reasoned_bytes: usize,
     reasoning_tokens: u32,
-    reasoning_tokens_max: u32,
+    max_reasoning_tokens: u32,
     text: String,
     said_bytes: usize,
     /// Published behind the text.
@@ -201,7 +201,7 @@ impl EngineClient for ScriptedEngine {
         if inner.commands.len() >= inner.command_queue {
             return Err(TrySendError::Full(command));
         }
-        if inner.log.len() < LOG_MAX {
+        if inner.log.len() < MAX_LOG {
             inner.log.push(command.clone());
         }
         inner.commands.push_back(command);
@@ -351,8 +351,8 @@ impl Inner {
             self.events.push_back(Event { agent, reply_id, what });
             return;
         };
-        if scripted.asks.len() >= ASKS_WAITING_MAX {
-            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
+        if scripted.asks.len() >= MAX_ASKS_WAITING {
+            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 });
             self.events.push_back(Event { agent, reply_id, what });
             return;
         }
@@ -371,7 +371,7 @@ impl Inner {
             reasoning: reasoning.unwrap_or_default(),
             reasoned_bytes: 0,
             reasoning_tokens: 0,
-            reasoning_tokens_max: scripted.spec.reasoning_tokens_max,
+            max_reasoning_tokens: scripted.spec.max_reasoning_tokens,
             text,
             said_bytes: 0,
             acts: !calls.is_empty(),
@@ -435,7 +435,7 @@ impl ScriptedReply {
             self.started = true;
             return ReplyEvent::Started { prompt_tokens: 1 };
         }
-        let may_reason = self.reasoning_tokens < self.reasoning_tokens_max;
+        let may_reason = self.reasoning_tokens < self.max_reasoning_tokens;
         if may_reason && self.reasoned_bytes < self.reasoning.len() {
             let text = next_word(&self.reasoning, &mut self.reasoned_bytes);
             self.reasoning_tokens += 1;
@@ -478,7 +478,7 @@ impl ScriptedReply {
 
 /// The next word with the space before it, as most tokenizers split. `said_bytes`: bytes of the
 /// text that were already published.
-fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<DELTA_BYTES_MAX> {
+fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<MAX_DELTA_BYTES> {
     let rest = text.get(*said_bytes..).unwrap_or_default();
     let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);
     let word = rest.get(..word_bytes.unwrap_or(rest.len())).unwrap_or_default();

@@ -5,16 +5,16 @@ use walla_runtime::{InlineText, ReplyId, SentenceSplitter};
 
 /// Maximum bytes of text in one [`ReplySentence`]: about 40 English words. Longer sentences are
 /// split.
-pub const SENTENCE_BYTES_MAX: usize = 240;
+pub const MAX_SENTENCE_BYTES: usize = 240;
 
 /// A splitter whose sentences fit into [`ReplySentence`].
 pub(crate) fn splitter() -> SentenceSplitter {
-    SentenceSplitter::with_bytes_max(SENTENCE_BYTES_MAX)
+    SentenceSplitter::with_max_bytes(MAX_SENTENCE_BYTES)
 }
 
 /// A complete sentence, for speech synthesis.
 ///
-/// A sentence longer than [`SENTENCE_BYTES_MAX`] is split between words. Surrounding spaces are
+/// A sentence longer than [`MAX_SENTENCE_BYTES`] is split between words. Surrounding spaces are
 /// removed. The truncated end of a reply that was cancelled or failed is not a
 /// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
@@ -28,7 +28,7 @@ pub struct ReplySentence {
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// The sentence, never empty.
-    pub text: InlineText<SENTENCE_BYTES_MAX>,
+    pub text: InlineText<MAX_SENTENCE_BYTES>,
     /// Bytes of the reply's text up to the end of this sentence: for
     /// [`CancelHeard::after`](crate::CancelHeard::after).
     pub end_bytes: u32,

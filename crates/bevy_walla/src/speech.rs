@@ -11,11 +11,11 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 const REPLY_BYTES_PER_TOKEN: usize = 8;
 
 /// Maximum number of bytes reserved for a reply, for any token limit.
-const REPLY_BYTES_RESERVED_MAX: usize = 16 * 1024;
+const MAX_REPLY_BYTES_RESERVED: usize = 16 * 1024;
 
-/// Bytes to reserve for a reply of at most `reply_tokens_max` tokens.
-pub(crate) fn reply_bytes(reply_tokens_max: u32) -> usize {
-    (reply_tokens_max as usize).saturating_mul(REPLY_BYTES_PER_TOKEN).min(REPLY_BYTES_RESERVED_MAX)
+/// Bytes to reserve for a reply of at most `max_reply_tokens` tokens.
+pub(crate) fn reply_bytes(max_reply_tokens: u32) -> usize {
+    (max_reply_tokens as usize).saturating_mul(REPLY_BYTES_PER_TOKEN).min(MAX_REPLY_BYTES_RESERVED)
 }
 
 /// Progress of an agent's answer.
@@ -136,6 +136,6 @@ mod tests {
     #[test]
     fn the_reply_reserve_is_bounded() {
         assert_eq!(reply_bytes(256), 2_048);
-        assert_eq!(reply_bytes(u32::MAX), REPLY_BYTES_RESERVED_MAX);
+        assert_eq!(reply_bytes(u32::MAX), MAX_REPLY_BYTES_RESERVED);
     }
 }

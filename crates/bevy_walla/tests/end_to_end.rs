@@ -29,7 +29,7 @@ fn tiny() -> &'static [u8] {
 }
 
 fn on_one_thread(plugin: WallaPlugin) -> WallaPlugin {
-    plugin.device("cpu").threads(1).agents_max(8).context_tokens(256)
+    plugin.device("cpu").threads(1).max_agents(8).context_tokens(256)
 }
 
 fn plugin() -> WallaPlugin {
@@ -179,7 +179,7 @@ fn despawning_during_a_reply_frees_its_pages() {
 
 #[test]
 fn asks_beyond_the_engines_queue_are_answered_in_order() {
-    let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
+    let settings = WallaSettings { max_asks_per_agent: u32::MAX, ..WallaSettings::default() };
     let mut app = app_with(plugin().settings(settings));
     let agent = guest(&mut app, 0);
     app.world_mut().entity_mut(agent).insert(ReplyLimits::tokens(2));
@@ -198,7 +198,7 @@ fn two_apps_share_an_engine() {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(4),
+        max_agents: Some(4),
         context_tokens: 256,
         ..EngineOptions::new(ModelSource::Static(tiny()))
     };
@@ -321,12 +321,12 @@ fn conversations_may_start_with_any_speaker() {
 
 #[test]
 fn an_agent_without_a_slot_gets_one_when_another_despawns() {
-    let mut app = app_with(plugin().agents_max(1).wait_for_slot(false));
+    let mut app = app_with(plugin().max_agents(1).wait_for_slot(false));
     let agents = [guest(&mut app, 0), guest(&mut app, 1)];
     app.update(); // the first one is added first
     ask(&mut app, agents[1], "Who are you?");
     run_until(&mut app, |app| log(app).ends() == 1);
-    let full = ReplyError::TooManyAgents { agents_max: 1 };
+    let full = ReplyError::TooManyAgents { max_agents: 1 };
     assert_eq!(log(&app).only("failed"), [full.to_string()]);
     app.world_mut().despawn(agents[0]);
     ask(&mut app, agents[1], "And now?");
@@ -337,7 +337,7 @@ fn an_agent_without_a_slot_gets_one_when_another_despawns() {
 
 #[test]
 fn many_agents_share_a_few_slots() {
-    let mut app = app_with(plugin().agents_max(3));
+    let mut app = app_with(plugin().max_agents(3));
     app.add_plugins(WallaDiagnosticsPlugin);
     listen(&mut app);
     let agents: Vec<_> = (0..24).map(|place| guest(&mut app, place)).collect();
@@ -444,7 +444,7 @@ fn a_prompt_that_is_too_long_is_not_kept() {
 #[cfg(feature = "demo")]
 #[test]
 fn a_three_line_app_answers_from_its_persona() {
-    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).agents_max(1));
+    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).max_agents(1));
     let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
     let greta = app.world_mut().spawn((Agent::persona(persona), AgentSampling::greedy())).id();
     ask(&mut app, greta, "What does a horseshoe cost?");
@@ -460,7 +460,7 @@ struct Cached(Vec<u32>);
 #[cfg(feature = "demo")]
 #[test]
 fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
-    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).agents_max(4));
+    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).max_agents(4));
     app.init_resource::<Cached>();
     app.add_observer(|finished: On<ReplyFinished>, mut cached: ResMut<Cached>| {
         cached.0.push(finished.usage.cached_tokens);
@@ -486,7 +486,7 @@ fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
 fn tiny_setup() -> EngineSetup {
     let mut options = EngineOptions::new(ModelSource::Static(tiny()));
     (options.device, options.threads) = ("cpu".into(), Some(1));
-    (options.agents_max, options.context_tokens) = (Some(8), 256);
+    (options.max_agents, options.context_tokens) = (Some(8), 256);
     options.into()
 }
 

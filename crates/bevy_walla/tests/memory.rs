@@ -53,11 +53,11 @@ fn something(app: &mut App, agent: Entity, asked: &mut usize, dice: &mut Dice) {
 fn simulate(seed: u64) {
     let mut dice = Dice::new(seed);
     let settings = WallaSettings {
-        commands_per_frame_max: 1 + dice.throw(6) as u32,
-        asks_per_agent_max: u32::MAX,
+        max_commands_per_frame: 1 + dice.throw(6) as u32,
+        max_asks_per_agent: u32::MAX,
         ..WallaSettings::default()
     };
-    let plugin = WallaPlugin::model_bytes(model()).device("cpu").threads(1).agents_max(2);
+    let plugin = WallaPlugin::model_bytes(model()).device("cpu").threads(1).max_agents(2);
     let mut app = app_with(plugin.context_tokens(2_048).settings(settings));
     app.init_resource::<Prompts>().add_observer(
         |began: On<ReplyStarted>, mut prompts: ResMut<Prompts>| {

@@ -91,14 +91,14 @@ fn app_with(plugin: WallaPlugin, more: impl Plugin) -> App {
 }
 
 /// 64 agents that repeat the same text, each with an observer.
-fn crowd(text: &'static str, tokens_max: u32) -> App {
+fn crowd(text: &'static str, max_tokens: u32) -> App {
     let app = app(&ScriptedEngine::new(|_, _| text.to_owned()).endless());
-    crowd_of(app, tokens_max)
+    crowd_of(app, max_tokens)
 }
 
-fn crowd_of(mut app: App, tokens_max: u32) -> App {
+fn crowd_of(mut app: App, max_tokens: u32) -> App {
     for i in 0..64 {
-        let parts = (Agent::persona("A"), AgentSeed(i), ReplyLimits::tokens(tokens_max));
+        let parts = (Agent::persona("A"), AgentSeed(i), ReplyLimits::tokens(max_tokens));
         let agent = app
             .world_mut()
             .spawn(parts)

@@ -22,7 +22,7 @@ fn model() -> &'static [u8] {
 fn options(gguf: &'static [u8]) -> EngineOptions {
     let mut options = EngineOptions::new(ModelSource::Static(gguf));
     (options.device, options.threads) = ("cpu".into(), Some(1));
-    (options.agents_max, options.context_tokens) = (Some(64), 2_048);
+    (options.max_agents, options.context_tokens) = (Some(64), 2_048);
     options
 }
 

@@ -29,7 +29,7 @@ fn work() {
 /// Four agents reply to one question each, until all replies have ended.
 fn run(path: &Path) {
     let plugin =
-        WallaPlugin::default().device("cpu").threads(1).agents_max(4).budget(None).trace(path);
+        WallaPlugin::default().device("cpu").threads(1).max_agents(4).budget(None).trace(path);
     // One encoding for each ask.
     let plugin = plugin.background_prefill(false);
     let mut app = app_with(plugin);

@@ -12,7 +12,7 @@ use crate::reply::Reply;
 
 /// An agent. Dropping it cancels its replies and frees its memory; no call blocks.
 ///
-/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) waits for a slot when it
+/// An agent beyond the engine's [slots](crate::EngineBuilder::max_agents) waits for a slot when it
 /// is asked, or fails at once
 /// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation is
 /// kept.
@@ -42,7 +42,7 @@ impl Agent {
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). Question and reply become part of the
     /// conversation.
     ///
-    /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once
+    /// Beyond the bounds of [all open asks](crate::EngineBuilder::max_asks) the reply fails at once
     /// with [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and the text is dropped.
     /// [`try_ask`](Self::try_ask) returns it.
     #[must_use = "dropping the reply cancels it"]
@@ -214,7 +214,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] beyond the bounds of [all open
-    /// asks](crate::EngineBuilder::asks_max), [`ReplyError::TooManyAgents`] for an agent that was
+    /// asks](crate::EngineBuilder::max_asks), [`ReplyError::TooManyAgents`] for an agent that was
     /// not added. Then nothing changes.
     pub fn rewind(&self, turns: usize) -> Result<(), ReplyError> {
         let turns = u32::try_from(turns).unwrap_or(u32::MAX);

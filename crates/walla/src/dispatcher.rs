@@ -124,14 +124,14 @@ impl Dispatcher {
     /// reports the fraction loaded and closes when the engine is ready or has ended.
     pub fn start(
         client: Arc<dyn EngineClient>,
-        bounds_max: BoundsMax,
+        max_bounds: BoundsMax,
         trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
         let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
         std::thread::Builder::new().name("walla-async".into()).spawn(move || event_loop.run())?;
-        let bounds = Arc::new(Bounds::new(bounds_max));
+        let bounds = Arc::new(Bounds::new(max_bounds));
         Ok((Self { client, messages, bounds }, loaded))
     }
 
@@ -160,7 +160,7 @@ impl Dispatcher {
 
     /// Why an agent that was not added fails.
     pub fn too_many_agents(&self) -> ReplyError {
-        ReplyError::TooManyAgents { agents_max: self.bounds.max().slots }
+        ReplyError::TooManyAgents { max_agents: self.bounds.max().slots }
     }
 
     /// Changes everything except the conversation.

@@ -22,11 +22,11 @@ use crate::dispatcher::{BoundsMax, Dispatcher};
 /// Margin of the limit on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
 
-/// Default of [`EngineBuilder::asks_max`].
-const ASKS_MAX: u32 = 4_096;
+/// Default of [`EngineBuilder::max_asks`].
+const MAX_ASKS: u32 = 4_096;
 
-/// Default of [`EngineBuilder::ask_bytes_max`].
-const ASK_BYTES_MAX: usize = 16 << 20;
+/// Default of [`EngineBuilder::max_ask_bytes`].
+const MAX_ASK_BYTES: usize = 16 << 20;
 
 /// Source and settings of a model. Created by [`Engine::open`].
 ///
@@ -37,7 +37,7 @@ const ASK_BYTES_MAX: usize = 16 << 20;
 /// |---|---|---|
 /// | [`budget`](Self::budget) | no limit: a host without frames | a quarter of a frame at 60 Hz on a GPU, half of it on a CPU |
 /// | pacing, schedules, bounds of a frame | none: the engine runs freely | `steps_per_frame`, `free_running`, `schedules`, `settings` |
-/// | bounds of open asks | [`asks_max`](Self::asks_max), [`ask_bytes_max`](Self::ask_bytes_max) | per agent: `WallaSettings::asks_per_agent_max` |
+/// | bounds of open asks | [`max_asks`](Self::max_asks), [`max_ask_bytes`](Self::max_ask_bytes) | per agent: `WallaSettings::max_asks_per_agent` |
 /// | [`registry`](Self::registry) | a method | `with_engine` with an engine that was started with it |
 ///
 /// Fields of [`EngineOptions`] without a method are set through [`Engine::with_options`].
@@ -48,8 +48,8 @@ pub struct EngineBuilder {
     registry: Option<Registry>,
     trace: Option<PathBuf>,
     record: Option<PathBuf>,
-    asks_max: u32,
-    ask_bytes_max: usize,
+    max_asks: u32,
+    max_ask_bytes: usize,
     recall: RecallOptions,
 }
 
@@ -60,9 +60,9 @@ impl EngineBuilder {
     }
 
     fn with(options: EngineOptions) -> Self {
-        let (asks_max, ask_bytes_max) = (ASKS_MAX, ASK_BYTES_MAX);
+        let (max_asks, max_ask_bytes) = (MAX_ASKS, MAX_ASK_BYTES);
         let recall = recall_options();
-        Self { options, registry: None, trace: None, record: None, asks_max, ask_bytes_max, recall }
+        Self { options, registry: None, trace: None, record: None, max_asks, max_ask_bytes, recall }
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -104,13 +104,13 @@ impl EngineBuilder {
 
     /// Number of agents that can speak at the same time; their memory is reserved when the model
     /// loads. More agents share the slots. Default: 64, on a CPU
-    /// by its free memory ([`EngineOptions::agents_max`]).
-    pub fn agents_max(mut self, agents: u32) -> Self {
-        self.options.agents_max = Some(agents);
+    /// by its free memory ([`EngineOptions::max_agents`]).
+    pub fn max_agents(mut self, agents: u32) -> Self {
+        self.options.max_agents = Some(agents);
         self
     }
 
-    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked
+    /// Whether an agent beyond [`max_agents`](Self::max_agents) waits for a slot when it is asked
     /// (the default), or fails at once with
     /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents):
     /// [`EngineOptions::wait_for_slot`].
@@ -119,10 +119,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Maximum number of agents beyond [`agents_max`](Self::agents_max) that the engine keeps.
-    /// Default 16,384: [`EngineOptions::agents_parked_max`].
-    pub fn agents_parked_max(mut self, agents: u32) -> Self {
-        self.options.agents_parked_max = agents;
+    /// Maximum number of agents beyond [`max_agents`](Self::max_agents) that the engine keeps.
+    /// Default 16,384: [`EngineOptions::max_agents_parked`].
+    pub fn max_agents_parked(mut self, agents: u32) -> Self {
+        self.options.max_agents_parked = agents;
         self
     }
 
@@ -130,15 +130,15 @@ impl EngineBuilder {
     /// Default 4,096: each takes about 4 KB and its text, 16 MB in all. Beyond that
     /// [`Agent::try_ask`] returns the text, and [`Agent::ask`] fails with
     /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks).
-    pub fn asks_max(mut self, asks: u32) -> Self {
-        self.asks_max = asks;
+    pub fn max_asks(mut self, asks: u32) -> Self {
+        self.max_asks = asks;
         self
     }
 
     /// Maximum bytes of the prompts of all open asks: text, or 4 per token. Default 16 MiB, 4 KiB
     /// for each of 4,096 asks.
-    pub fn ask_bytes_max(mut self, bytes: usize) -> Self {
-        self.ask_bytes_max = bytes;
+    pub fn max_ask_bytes(mut self, bytes: usize) -> Self {
+        self.max_ask_bytes = bytes;
         self
     }
 
@@ -158,8 +158,8 @@ impl EngineBuilder {
 
     /// Maximum prompt tokens of one step. Default: 64 on a CPU, 64 to 448 on a GPU. Longer chunks
     /// prefill faster and delay the decode of other agents.
-    pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {
-        self.options.prefill_tokens_max = Some(tokens);
+    pub fn max_prefill_tokens(mut self, tokens: u32) -> Self {
+        self.options.max_prefill_tokens = Some(tokens);
         self
     }
 
@@ -207,9 +207,9 @@ impl EngineBuilder {
     }
 
     /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for
-    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
-    pub fn launch_max(mut self, time: impl Into<Option<Duration>>) -> Self {
-        self.options.launch_max = time.into();
+    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::max_launch`].
+    pub fn max_launch(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.options.max_launch = time.into();
         self
     }
 
@@ -340,8 +340,8 @@ impl EngineBuilder {
     /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
     /// dropping it never waits.
     fn launch(self) -> Result<Launched, EngineError> {
-        let asks = (self.asks_max, self.ask_bytes_max as u64);
-        let bounds = bounds(asks, slots(&self.options), self.options.agents_parked_max);
+        let asks = (self.max_asks, self.max_ask_bytes as u64);
+        let bounds = bounds(asks, slots(&self.options), self.options.max_agents_parked);
         let trace = self.trace.and_then(TraceFile::start_or_log);
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
@@ -392,13 +392,13 @@ fn recorded(
 
 /// Number of slots, if a device does not choose fewer.
 fn slots(options: &EngineOptions) -> u32 {
-    options.agents_max.unwrap_or(walla_plan::defaults::SEQUENCES_MAX)
+    options.max_agents.unwrap_or(walla_plan::defaults::MAX_SEQUENCES)
 }
 
-fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsMax {
+fn bounds((asks, ask_bytes): (u32, u64), slots: u32, max_parked: u32) -> BoundsMax {
     // A dropped agent counts until the engine has removed it. The engine has its own limit; this
     // one bounds the queue before it.
-    let agents = slots.saturating_add(parked_max).saturating_mul(2).saturating_add(AGENTS_SPARE);
+    let agents = slots.saturating_add(max_parked).saturating_mul(2).saturating_add(AGENTS_SPARE);
     BoundsMax { asks, ask_bytes, agents, slots }
 }
 
@@ -443,7 +443,7 @@ impl Engine {
     /// own agents. While the engine loads, asks wait for it.
     ///
     /// The engine keeps the settings that it was started with.
-    /// [`asks_max`](EngineBuilder::asks_max) and [`ask_bytes_max`](EngineBuilder::ask_bytes_max)
+    /// [`max_asks`](EngineBuilder::max_asks) and [`max_ask_bytes`](EngineBuilder::max_ask_bytes)
     /// have their defaults.
     ///
     /// # Errors
@@ -465,15 +465,15 @@ impl Engine {
     /// An engine of any kind, by a client of it: a remote engine, or one that a program implements.
     /// Agents of other clients are not affected.
     ///
-    /// [`asks_max`](EngineBuilder::asks_max) and [`ask_bytes_max`](EngineBuilder::ask_bytes_max)
+    /// [`max_asks`](EngineBuilder::max_asks) and [`max_ask_bytes`](EngineBuilder::max_ask_bytes)
     /// have their defaults.
     ///
     /// # Errors
     /// [`EngineError::Thread`] if no thread can be started.
     pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
-        let asks = (ASKS_MAX, ASK_BYTES_MAX as u64);
-        let bounds = bounds(asks, slots(&defaults), defaults.agents_parked_max);
+        let asks = (MAX_ASKS, MAX_ASK_BYTES as u64);
+        let bounds = bounds(asks, slots(&defaults), defaults.max_agents_parked);
         let recall = Recall::new(recall_options()).client(client);
         let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, Call, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, RefusedCall, ReplyError,
+    AgentId, Call, EngineState, FinishReason, InlineText, MAX_DELTA_BYTES, RefusedCall, ReplyError,
     ReplyEvent, ReplyId, Score, Usage,
 };
 
@@ -15,7 +15,7 @@ use crate::dispatcher::Dispatcher;
 /// More text of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
-    text: InlineText<DELTA_BYTES_MAX>,
+    text: InlineText<MAX_DELTA_BYTES>,
     tokens: u32,
 }
 
@@ -213,7 +213,7 @@ impl Reply {
     /// question is removed as well.
     ///
     /// Speech output is slower than the model, so this also works after the end of the reply, while
-    /// it is one of the last [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Later replies are kept.
+    /// it is one of the last [16](crate::MAX_EXCHANGES_KNOWN) of its agent. Later replies are kept.
     /// Never blocks; only the first call has an effect.
     pub fn cancel_heard(&self, heard_bytes: usize) {
         let Source::Engine { agent, reply_id, is_interrupted, .. } = &self.source else { return };

@@ -99,19 +99,19 @@ pub struct ServeOptions {
     pub key: Option<String>,
     /// Maximum number of requests in progress or waiting. Further ones are refused with status 429.
     /// Default: 256.
-    pub requests_max: u32,
+    pub max_requests: u32,
     /// Maximum bytes of a request. Default: 4 MiB.
-    pub request_bytes_max: usize,
+    pub max_request_bytes: usize,
     /// Maximum bytes of all requests that are being received. Further ones are refused with status
     /// 429. Default: 64 MiB.
-    pub received_bytes_max: usize,
+    pub max_received_bytes: usize,
     /// Maximum number of connections. For a further one the oldest without a request in progress
     /// is closed; it waits while all have one. Default: 512.
-    pub connections_max: u32,
+    pub max_connections: u32,
     /// Maximum number of connections of one address, with the same rule, but a further one is
     /// refused with status 429. Behind a proxy all clients have its address: set it to
-    /// `connections_max`. Default: 256.
-    pub connections_per_peer_max: u32,
+    /// `max_connections`. Default: 256.
+    pub max_connections_per_peer: u32,
     /// Time for the first byte of a connection. Default: 5 s.
     pub first_byte_time: Duration,
     /// Time for the head of a request, also for the next one of a connection, and time for its
@@ -129,11 +129,11 @@ impl Default for ServeOptions {
             embedding_model: "walla-embedding".into(),
             cors_origins: Vec::new(),
             key: None,
-            requests_max: 256,
-            request_bytes_max: 4 << 20,
-            received_bytes_max: 64 << 20,
-            connections_max: 512,
-            connections_per_peer_max: 256,
+            max_requests: 256,
+            max_request_bytes: 4 << 20,
+            max_received_bytes: 64 << 20,
+            max_connections: 512,
+            max_connections_per_peer: 256,
             first_byte_time: Duration::from_secs(5),
             request_time: Duration::from_secs(30),
             agents_kept: 16,
@@ -147,7 +147,7 @@ impl std::fmt::Debug for ServeOptions {
         f.debug_struct("ServeOptions")
             .field("model", &self.model)
             .field("has_key", &self.key.is_some())
-            .field("requests_max", &self.requests_max)
+            .field("max_requests", &self.max_requests)
             .finish_non_exhaustive()
     }
 }
@@ -204,8 +204,8 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: ServeOptions)
 
 fn router(engine: Engine, options: ServeOptions) -> Router {
     let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-    let requests = semaphore(options.requests_max as usize);
-    let received = semaphore(options.received_bytes_max / 1024);
+    let requests = semaphore(options.max_requests as usize);
+    let received = semaphore(options.max_received_bytes / 1024);
     let run = format!("{:016x}", convert::random_seed());
     let (started, kept) = (unix_seconds(), Mutex::default());
     let server = Server { engine, run, started, options, requests, received, kept };

@@ -18,7 +18,7 @@ struct Give {
 
 fn smith() -> Result<AgentSpec, Box<dyn Error>> {
     let give = ActionSpec::of::<Give>()?.with_choices("item", ["nails", "horseshoe"])?;
-    let actions = Actions { calls_max: 1, ..Actions::new(ActionSet::new([give])?) };
+    let actions = Actions { max_calls: 1, ..Actions::new(ActionSet::new([give])?) };
     let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
     Ok(AgentSpec { actions: Some(actions), ..AgentSpec::new(persona) })
 }

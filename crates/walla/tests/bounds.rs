@@ -71,7 +71,7 @@ async fn host_messages_take_bounded_memory() {
 /// buffers.
 async fn asks_before_the_first_reply() {
     const ASKS: usize = 300_000;
-    let (engine, _clock) = held(EngineOptions { agents_max: Some(64), ..options() }).await;
+    let (engine, _clock) = held(EngineOptions { max_agents: Some(64), ..options() }).await;
     let agents: Vec<_> = (0..600).map(|seed| engine.agent_with(speaker(seed, 300))).collect();
     let mut replies: Vec<Reply> = Vec::with_capacity(ASKS);
     let ask = async {
@@ -84,7 +84,7 @@ async fn asks_before_the_first_reply() {
     assert!(most < 32 * MIB, "{} MiB for {ASKS} asks", most / MIB);
     let returned = agents[0].try_ask("One more?").expect_err("it is refused");
     assert_eq!(returned.prompt, Prompt::Chat("One more?".into()));
-    let ReplyError::TooManyAsks { asks: 4_096, asks_max: 4_096, .. } = returned.reason else {
+    let ReplyError::TooManyAsks { asks: 4_096, max_asks: 4_096, .. } = returned.reason else {
         panic!("{returned:?}");
     };
     // When a reply ends, another ask is accepted.
@@ -110,7 +110,7 @@ async fn asks_before_the_first_reply() {
 }
 
 async fn large_asks() {
-    let builder = Engine::with_options(options()).asks_max(100).ask_bytes_max(1_000_000);
+    let builder = Engine::with_options(options()).max_asks(100).max_ask_bytes(1_000_000);
     let engine = soon("it starts", builder.start()).await.unwrap();
     let agent = engine.agent_with(speaker(1, 300));
     // Accepted by the engine, and larger than the context.
@@ -161,7 +161,7 @@ async fn changes_while_the_dispatcher_is_blocked() {
 }
 
 async fn agents_added_and_dropped_while_the_dispatcher_is_blocked() {
-    let few = EngineOptions { agents_max: Some(2), agents_parked_max: 100, ..options() };
+    let few = EngineOptions { max_agents: Some(2), max_agents_parked: 100, ..options() };
     let (engine, clock) = held(few).await;
     let agent = engine.agent_with(speaker(1, 20));
     let mut reply = agent.ask("Hello");
@@ -181,9 +181,9 @@ async fn agents_added_and_dropped_while_the_dispatcher_is_blocked() {
     assert!(most < 4 * MIB, "{most} bytes for 300,000 agents");
     let nobody = engine.agent("You are nobody.");
     let refused = nobody.try_ask("Are you there?").expect_err("it was not added");
-    assert_eq!(refused.reason, ReplyError::TooManyAgents { agents_max: 2 });
+    assert_eq!(refused.reason, ReplyError::TooManyAgents { max_agents: 2 });
     let refused = soon("the end", nobody.ask("Are you there?").finish()).await;
-    assert_eq!(refused, Err(ReplyError::TooManyAgents { agents_max: 2 }));
+    assert_eq!(refused, Err(ReplyError::TooManyAgents { max_agents: 2 }));
     blocker.release();
     let end = soon("the end", asked_and_dropped.finish()).await.unwrap();
     assert_eq!(end.reason, walla::FinishReason::Cancelled, "not: no such agent");

@@ -38,7 +38,7 @@ fn in_child(engine: Engine, agent: Agent, open: Reply) -> i32 {
 #[test]
 #[expect(unsafe_code, reason = "std has no fork")]
 fn asks_in_a_forked_child_end_with_an_error() {
-    let engine = block_on(Engine::demo().device("cpu").agents_max(2).start()).expect("it starts");
+    let engine = block_on(Engine::demo().device("cpu").max_agents(2).start()).expect("it starts");
     let agent = engine.agent("You are Greta, the smith of Emberfall.");
     // In a pause, this reply is still open when the process forks.
     engine.set_paused(true);

@@ -52,14 +52,14 @@ pub enum ActionError {
         error: Box<ActionError>,
     },
     /// A limit is exceeded.
-    #[error("{what} is {value}, more than the limit of {value_max}")]
+    #[error("{what} is {value}, more than the limit of {max_value}")]
     TooLarge {
         /// The limited quantity, with its unit.
         what: &'static str,
         /// Its value; the first one above the limit if the value is not known.
         value: usize,
         /// The limit.
-        value_max: usize,
+        max_value: usize,
     },
     /// The action has no property of this name.
     #[error("the action {action} has no property {property:?}")]
@@ -140,11 +140,11 @@ pub enum CallError {
         /// The defect.
         reason: &'static str,
     },
-    /// The call is longer than [`CallLimits::bytes_max`](crate::CallLimits::bytes_max).
-    #[error("longer than {bytes_max} bytes")]
+    /// The call is longer than [`CallLimits::max_bytes`](crate::CallLimits::max_bytes).
+    #[error("longer than {max_bytes} bytes")]
     TooLong {
         /// The limit.
-        bytes_max: usize,
+        max_bytes: usize,
     },
     /// The markers of the format are missing, and the agent does not accept such calls.
     #[error("without the markers of the format")]
@@ -158,7 +158,7 @@ pub enum CallError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error} in {text:?}")]
 pub struct MalformedCall {
-    /// The text of the call, at most [`MalformedCall::TEXT_BYTES_MAX`] bytes. Delimiters that are
+    /// The text of the call, at most [`MalformedCall::MAX_TEXT_BYTES`] bytes. Delimiters that are
     /// special tokens are left out.
     pub text: String,
     /// The defect.
@@ -168,23 +168,23 @@ pub struct MalformedCall {
 
 impl MalformedCall {
     /// Maximum length of [`text`](Self::text) in bytes.
-    pub const TEXT_BYTES_MAX: usize = 1024;
+    pub const MAX_TEXT_BYTES: usize = 1024;
 
     pub(crate) fn new(text: &[u8], error: CallError) -> Self {
-        let start = text.get(..text.len().min(Self::TEXT_BYTES_MAX)).unwrap_or_default();
-        Self { text: shorten(&String::from_utf8_lossy(start), Self::TEXT_BYTES_MAX), error }
+        let start = text.get(..text.len().min(Self::MAX_TEXT_BYTES)).unwrap_or_default();
+        Self { text: shorten(&String::from_utf8_lossy(start), Self::MAX_TEXT_BYTES), error }
     }
 }
 
 /// Maximum length of a name or text in an error, in bytes.
-const SHOWN_BYTES_MAX: usize = 80;
+const MAX_SHOWN_BYTES: usize = 80;
 
 /// The start of a text, for an error.
 pub(crate) fn shown(text: &str) -> String {
-    shorten(text, SHOWN_BYTES_MAX)
+    shorten(text, MAX_SHOWN_BYTES)
 }
 
-fn shorten(text: &str, bytes_max: usize) -> String {
-    let end = (0..=bytes_max.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+fn shorten(text: &str, max_bytes: usize) -> String {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }

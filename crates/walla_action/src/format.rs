@@ -170,7 +170,7 @@ impl CallFormat {
 
     /// Maximum number of calls that the model writes in one reply; `None` without a limit.
     #[must_use]
-    pub fn calls_max(self) -> Option<u32> {
+    pub fn max_calls(self) -> Option<u32> {
         (self == Self::LlamaJson).then_some(1)
     }
 

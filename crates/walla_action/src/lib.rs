@@ -78,7 +78,7 @@ pub use call::{ParsedCall, check};
 pub use error::{ActionError, CallError, MalformedCall};
 pub use format::CallFormat;
 pub use grammar::{GrammarOptions, GrammarStart, call_grammar, unmarked_start};
-pub use markers::{CallMarkers, DELIMITER_BYTES_MAX, Delimiter};
+pub use markers::{CallMarkers, Delimiter, MAX_DELIMITER_BYTES};
 pub use parser::unmarked;
 pub use parser::{CallLimits, CallParser, Input, Progress};
 pub use reader::{CallReader, Piece, Sink, UnmarkedCalls};

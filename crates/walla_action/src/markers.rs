@@ -40,7 +40,7 @@ impl Spelling {
 }
 
 /// Maximum length of a delimiter's text in bytes.
-pub const DELIMITER_BYTES_MAX: usize = 20;
+pub const MAX_DELIMITER_BYTES: usize = 20;
 
 /// The delimiters of a call format in a vocabulary. Immutable and small: copy it freely.
 ///
@@ -168,7 +168,7 @@ mod tests {
         for format in CallFormat::ALL {
             let texts = format.texts();
             for text in [texts.open, texts.close, texts.args, texts.quote].into_iter().flatten() {
-                assert!(text.len() <= DELIMITER_BYTES_MAX, "{text}");
+                assert!(text.len() <= MAX_DELIMITER_BYTES, "{text}");
             }
         }
     }

@@ -4,8 +4,8 @@ use walla_types::TokenId;
 
 use crate::unmarked::{Beginning, Closing, Syntax, beginning};
 use crate::{
-    ActionSet, CallError, CallLimits, CallMarkers, CallParser, DELIMITER_BYTES_MAX, Delimiter,
-    Input, MalformedCall, ParsedCall, Progress, unmarked_start,
+    ActionSet, CallError, CallLimits, CallMarkers, CallParser, Delimiter, Input,
+    MAX_DELIMITER_BYTES, MalformedCall, ParsedCall, Progress, unmarked_start,
 };
 
 /// The treatment of calls of known actions without the markers of the model's format.
@@ -106,7 +106,7 @@ pub struct CallReader {
     /// Of the latest call without delimiters, with only white space behind it.
     outer: Option<Closing>,
     /// Bytes of a call, at most; also of held text.
-    bytes_max: usize,
+    max_bytes: usize,
     /// The open call has no delimiters.
     is_unmarked: bool,
     /// Text of the open call behind its opening delimiter, of the token with the delimiter. `None`:
@@ -129,22 +129,22 @@ impl CallReader {
             place: Place::Reply,
             closing: None,
             outer: None,
-            bytes_max: 0,
+            max_bytes: 0,
             is_unmarked: false,
             behind: None,
             tokens: 0,
         }
     }
 
-    /// Begins a reply whose calls have at most `bytes_max` bytes each. `unmarked`: actions that may
+    /// Begins a reply whose calls have at most `max_bytes` bytes each. `unmarked`: actions that may
     /// also be called without delimiters.
-    pub fn begin(&mut self, bytes_max: usize, unmarked: Option<(ActionSet, UnmarkedCalls)>) {
+    pub fn begin(&mut self, max_bytes: usize, unmarked: Option<(ActionSet, UnmarkedCalls)>) {
         let Self { markers, held, text, .. } = self;
         held.clear();
         text.clear();
         let (markers, held, text) = (*markers, std::mem::take(held), std::mem::take(text));
-        let parser = CallParser::new(&markers, CallLimits { bytes_max });
-        *self = Self { parser, held, text, unmarked, bytes_max, ..Self::new(markers) };
+        let parser = CallParser::new(&markers, CallLimits { max_bytes });
+        *self = Self { parser, held, text, unmarked, max_bytes, ..Self::new(markers) };
     }
 
     /// Whether a call is open.
@@ -294,7 +294,7 @@ impl CallReader {
             let (len, rest, is_open) = closing.read(&self.text);
             self.drop_range(0, len);
             let partial = self.text.trim_ascii_start().len();
-            let is_held = partial <= DELIMITER_BYTES_MAX && self.text.len() <= self.bytes_max;
+            let is_held = partial <= MAX_DELIMITER_BYTES && self.text.len() <= self.max_bytes;
             self.closing = Some(rest).filter(|_| is_open && is_held);
             self.outer = Some(rest);
             if self.closing.is_some() {
@@ -313,7 +313,7 @@ impl CallReader {
                 Some(Found::Call { begin, end, syntax }) => {
                     return self.open_at(begin, end, syntax, sink);
                 }
-                Some(Found::Perhaps(begin)) if self.text.len() - begin <= self.bytes_max => begin,
+                Some(Found::Perhaps(begin)) if self.text.len() - begin <= self.max_bytes => begin,
                 _ => self.text.len(),
             };
         // A token is spoken as a whole, so the one with the beginning of a call is kept.

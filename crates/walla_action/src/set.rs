@@ -32,21 +32,21 @@ impl Default for ActionSet {
 
 impl ActionSet {
     /// Maximum number of actions.
-    pub const ACTIONS_MAX: usize = 64;
+    pub const MAX_ACTIONS: usize = 64;
 
     /// A set of actions, in this order.
     ///
     /// # Errors
-    /// [`ActionError::TooLarge`] for more than [`ACTIONS_MAX`](Self::ACTIONS_MAX) actions,
+    /// [`ActionError::TooLarge`] for more than [`MAX_ACTIONS`](Self::MAX_ACTIONS) actions,
     /// [`ActionError::Duplicate`] if two have the same name.
     pub fn new(actions: impl IntoIterator<Item = ActionSpec>) -> Result<Self, ActionError> {
         let mut all: Vec<ActionSpec> = Vec::new();
         for action in actions {
-            if all.len() == Self::ACTIONS_MAX {
+            if all.len() == Self::MAX_ACTIONS {
                 return Err(ActionError::TooLarge {
                     what: "the number of actions",
-                    value: Self::ACTIONS_MAX + 1,
-                    value_max: Self::ACTIONS_MAX,
+                    value: Self::MAX_ACTIONS + 1,
+                    max_value: Self::MAX_ACTIONS,
                 });
             }
             if all.iter().any(|other| other.name() == action.name()) {

@@ -88,10 +88,10 @@ impl Hash for ActionSpec {
 
 impl ActionSpec {
     /// Maximum length of the schema, and of the description, in bytes of JSON.
-    pub const BYTES_MAX: usize = 16 << 10;
+    pub const MAX_BYTES: usize = 16 << 10;
 
     /// Maximum nesting depth of the JSON text of a schema.
-    const JSON_DEPTH_MAX: usize = 64;
+    const MAX_JSON_DEPTH: usize = 64;
 
     /// An action. `name` is `[A-Za-z0-9_-]{1,64}`. Line breaks and runs of white space in
     /// the description become one space.
@@ -116,17 +116,17 @@ impl ActionSpec {
         description: &str,
         parameters: &Value,
     ) -> Result<Self, ActionError> {
-        let depth = depth(parameters, Self::JSON_DEPTH_MAX);
-        let too_large = |what, value, value_max| ActionError::TooLarge { what, value, value_max };
-        if depth > Self::JSON_DEPTH_MAX {
-            return Err(too_large("the nesting depth of the schema", depth, Self::JSON_DEPTH_MAX));
+        let depth = depth(parameters, Self::MAX_JSON_DEPTH);
+        let too_large = |what, value, max_value| ActionError::TooLarge { what, value, max_value };
+        if depth > Self::MAX_JSON_DEPTH {
+            return Err(too_large("the nesting depth of the schema", depth, Self::MAX_JSON_DEPTH));
         }
         for (what, bytes) in [
             ("the length of the schema in bytes", parameters.to_string().len()),
             ("the length of the description in bytes", description.len()),
         ] {
-            if bytes > Self::BYTES_MAX {
-                return Err(too_large(what, bytes, Self::BYTES_MAX));
+            if bytes > Self::MAX_BYTES {
+                return Err(too_large(what, bytes, Self::MAX_BYTES));
             }
         }
         let mut schema = schema::parse(parameters)?;
@@ -153,11 +153,11 @@ impl ActionSpec {
     ) -> Result<Self, ActionError> {
         let parameters = schema::for_model(&schema);
         let text = parameters.to_string();
-        if text.len() > Self::BYTES_MAX {
+        if text.len() > Self::MAX_BYTES {
             return Err(ActionError::TooLarge {
                 what: "the length of the schema in bytes, without references",
                 value: text.len(),
-                value_max: Self::BYTES_MAX,
+                max_value: Self::MAX_BYTES,
             });
         }
         // Without choices there is nothing to check, and no call.
@@ -347,11 +347,11 @@ fn bounded<T: Into<String>>(
     for value in values {
         let value: String = value.into();
         bytes += value.len();
-        if bytes > ActionSpec::BYTES_MAX {
+        if bytes > ActionSpec::MAX_BYTES {
             return Err(ActionError::TooLarge {
                 what: "the length of the choices in bytes",
                 value: bytes,
-                value_max: ActionSpec::BYTES_MAX,
+                max_value: ActionSpec::MAX_BYTES,
             });
         }
         if !choices.contains(&value) {
@@ -362,13 +362,13 @@ fn bounded<T: Into<String>>(
 }
 
 /// The nesting depth of a value, counted up to one more than the limit.
-fn depth(value: &Value, depth_max: usize) -> usize {
+fn depth(value: &Value, max_depth: usize) -> usize {
     let deepest = |values: &mut dyn Iterator<Item = &Value>| {
-        let depths = values.map(|value| depth(value, depth_max.saturating_sub(1)));
+        let depths = values.map(|value| depth(value, max_depth.saturating_sub(1)));
         1 + depths.max().unwrap_or(0)
     };
     match value {
-        _ if depth_max == 0 => 1,
+        _ if max_depth == 0 => 1,
         Value::Array(items) => deepest(&mut items.iter()),
         Value::Object(fields) => deepest(&mut fields.values()),
         _ => 0,

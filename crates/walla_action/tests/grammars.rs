@@ -108,7 +108,7 @@ fn check_replies(
         let markers = CallMarkers::new(format, &setup.tokenizer);
         for start in [GrammarStart::Call, GrammarStart::BehindOpen] {
             let mut random = Random::new(seed * 4 + index as u64);
-            let options = GrammarOptions::new(start).with_calls_max(1 + random.below(3) as u32);
+            let options = GrammarOptions::new(start).with_max_calls(1 + random.below(3) as u32);
             let constraint = call_grammar(&markers, actions, options).unwrap();
             let grammar = setup.compiler.compile(&constraint).unwrap_or_else(|error| {
                 panic!("{format:?} {}: {error}\n{constraint:?}", json!(actions.tools()))
@@ -129,14 +129,14 @@ fn check_replies(
                     }
                 }
                 finished += 1;
-                check_reply(actions, &markers, &pieces, options.calls_max as usize);
+                check_reply(actions, &markers, &pieces, options.max_calls as usize);
             }
         }
     }
     finished
 }
 
-fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], calls_max: usize) {
+fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], max_calls: usize) {
     let shown = || -> String {
         let text = pieces.iter().map(|piece| match piece {
             Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
@@ -144,9 +144,9 @@ fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], cal
         });
         format!("{:?} {}", markers.format(), text.collect::<String>())
     };
-    let (calls, speech) = read(markers, pieces, None, CallLimits { bytes_max: 1 << 20 });
+    let (calls, speech) = read(markers, pieces, None, CallLimits { max_bytes: 1 << 20 });
     assert!(speech.trim_ascii().is_empty(), "{}: {speech:?}", shown());
-    assert!(!calls.is_empty() && calls.len() <= calls_max, "{}", shown());
+    assert!(!calls.is_empty() && calls.len() <= max_calls, "{}", shown());
     for call in calls {
         let call = call.unwrap_or_else(|error| panic!("{}: {error}", shown()));
         let checked = check(actions, call).unwrap_or_else(|e| panic!("{}: {e}", shown()));
@@ -243,11 +243,11 @@ fn sixty_four_actions_compile() {
         let schema = serde_json::from_str(&schema).unwrap();
         ActionSpec::new(format!("give_{index}"), "", &schema).unwrap()
     };
-    let actions = ActionSet::new((0..ActionSet::ACTIONS_MAX).map(action)).unwrap();
+    let actions = ActionSet::new((0..ActionSet::MAX_ACTIONS).map(action)).unwrap();
     for format in CallFormat::ALL {
         for setup in setups() {
             let markers = CallMarkers::new(format, &setup.tokenizer);
-            let options = GrammarOptions::new(GrammarStart::Call).with_calls_max(4);
+            let options = GrammarOptions::new(GrammarStart::Call).with_max_calls(4);
             let constraint = call_grammar(&markers, &actions, options).unwrap();
             let start = std::time::Instant::now();
             let grammar = setup.compiler.compile(&constraint);

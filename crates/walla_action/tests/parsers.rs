@@ -177,13 +177,13 @@ fn damaged_text_is_a_call_or_an_error() {
         for _ in 0..=random.below(3) {
             mutate(&mut random, &mut pieces);
         }
-        let limits = CallLimits { bytes_max: [20, 100, 10_000][random.below(3)] };
+        let limits = CallLimits { max_bytes: [20, 100, 10_000][random.below(3)] };
         let whole = read(&markers, &pieces, None, limits);
         assert_eq!(whole, read(&markers, &pieces, Some(&mut random), limits), "{pieces:?}");
         for call in whole.0 {
             match call {
                 Ok(call) => drop(check(&set(), call)),
-                Err(call) => assert!(call.text.len() <= MalformedCall::TEXT_BYTES_MAX),
+                Err(call) => assert!(call.text.len() <= MalformedCall::MAX_TEXT_BYTES),
             }
         }
     }
@@ -271,12 +271,12 @@ fn a_call_that_is_too_long_is_reported_once_and_its_end_is_found() {
     for markers in markers(CallFormat::HermesJson) {
         let long = "x".repeat(10_000);
         let text = format!("<tool_call>{{\"name\": \"{long}\"}}</tool_call> Yes.");
-        let limits = CallLimits { bytes_max: 2_000 };
+        let limits = CallLimits { max_bytes: 2_000 };
         let (calls, speech) = read(&markers, &pieces(&markers, &text), None, limits);
         assert_eq!(calls.len(), 1);
         let error = calls[0].clone().unwrap_err();
-        assert_eq!(error.error, CallError::TooLong { bytes_max: 2_000 });
-        assert_eq!(error.text.len(), MalformedCall::TEXT_BYTES_MAX);
+        assert_eq!(error.error, CallError::TooLong { max_bytes: 2_000 });
+        assert_eq!(error.text.len(), MalformedCall::MAX_TEXT_BYTES);
         assert_eq!(speech, b" Yes.");
     }
 }

@@ -370,13 +370,13 @@ fn an_action_of_any_depth_is_refused_when_it_is_made_or_can_be_used() {
     let object = |inner: Value| json!({"type": "object", "properties": {"a": inner}});
     let list = |inner: Value| json!({"type": "array", "items": inner});
     let kinds = [("objects", &object as &dyn Fn(Value) -> Value, 16), ("lists", &list, 15)];
-    for (kind, wrap, depth_max) in kinds {
+    for (kind, wrap, max_depth) in kinds {
         for depth in 0..=20 {
             let inner = (0..depth).fold(json!({"enum": ["x", "y"]}), |inner, _| wrap(inner));
             let is_object = kind == "objects" && depth > 0;
             let parameters = if is_object { inner } else { object(inner) };
             let spec = ActionSpec::new("deep", "", &parameters);
-            assert_eq!(spec.is_ok(), depth <= depth_max, "{depth} {kind}: {spec:?}");
+            assert_eq!(spec.is_ok(), depth <= max_depth, "{depth} {kind}: {spec:?}");
             let Ok(spec) = spec else { continue };
             let set = ActionSet::new([spec]).unwrap();
             let listed = walla_model::chat::Tools::new(&json!(set.tools()), "");

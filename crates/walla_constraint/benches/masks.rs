@@ -12,7 +12,7 @@ use walla_model::tokenizer::Tokenizer;
 use walla_types::TokenId;
 
 const REPLIES: u64 = 40;
-const TOKENS_MAX: usize = 120;
+const MAX_TOKENS: usize = 120;
 
 /// Constraints of a game, and two that are hard for the lexer.
 fn constraints() -> Vec<(&'static str, Constraint)> {
@@ -117,7 +117,7 @@ fn reply(grammar: &Grammar, seed: u64, times: &mut Times) {
         let mut matcher = None;
         clone = clone.min(micros(|| matcher = Some(grammar.matcher())));
         let mut matcher = matcher.expect("made");
-        for step in 0..TOKENS_MAX {
+        for step in 0..MAX_TOKENS {
             if matcher.has_ended() {
                 break;
             }

@@ -7,9 +7,9 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     entries: HashMap<K, Entry<V>>,
-    entries_max: usize,
+    max_entries: usize,
     bytes: usize,
-    bytes_max: usize,
+    max_bytes: usize,
     /// Number of uses so far.
     clock: u64,
 }
@@ -22,8 +22,8 @@ struct Entry<V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
-    pub(crate) fn new(entries_max: usize, bytes_max: usize) -> Self {
-        Self { entries: HashMap::new(), entries_max, bytes: 0, bytes_max, clock: 0 }
+    pub(crate) fn new(max_entries: usize, max_bytes: usize) -> Self {
+        Self { entries: HashMap::new(), max_entries, bytes: 0, max_bytes, clock: 0 }
     }
 
     pub(crate) fn get(&mut self, key: &K) -> Option<V> {
@@ -37,10 +37,10 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     /// kept.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.remove(&key);
-        if bytes > self.bytes_max || self.entries_max == 0 {
+        if bytes > self.max_bytes || self.max_entries == 0 {
             return;
         }
-        while self.entries.len() >= self.entries_max || self.bytes + bytes > self.bytes_max {
+        while self.entries.len() >= self.max_entries || self.bytes + bytes > self.max_bytes {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             self.remove(&oldest);

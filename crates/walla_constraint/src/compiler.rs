@@ -25,45 +25,45 @@ pub struct CompilerOptions {
     /// White space between the tokens of JSON. Default: [`JsonWhitespace::Compact`].
     pub whitespace: JsonWhitespace,
     /// Maximum length of a source in bytes. Default: 256 KiB.
-    pub source_bytes_max: usize,
+    pub max_source_bytes: usize,
     /// Maximum number of schemas in a JSON schema, of values in all of its `enum` and `const`, of
     /// names in all of its `required`, and of texts in a choice. Default: 10,000 each.
-    pub nodes_max: usize,
+    pub max_nodes: usize,
     /// Maximum number of symbols in the productions of a grammar. Default: 20,000.
-    pub grammar_symbols_max: usize,
+    pub max_grammar_symbols: usize,
     /// Maximum work to build the lexer, in steps of about 20 ns, and, as estimated before, of one
     /// derivative of all its expressions. Default: 1,000,000.
     pub compile_fuel: u64,
     /// Maximum work of the lexer for one mask, in steps of about 70 ns. Default: 200,000.
     pub mask_fuel: u64,
     /// Maximum number of parser items for one mask, of about 50 ns each. Default: 50,000.
-    pub mask_items_max: usize,
+    pub max_mask_items: usize,
     /// Maximum time of one mask. Most take some 50 µs, and those at the other limits some
     /// milliseconds, but the work for one item is not limited: in an ambiguous grammar it grows
     /// with the text. Default: 5 s, so that no reply ends because other programs use the processor.
-    pub mask_time_max: Duration,
+    pub max_mask_time: Duration,
     /// Maximum number of lexer states of one reply, of 1 to 2 kB each. Default: 50,000.
-    pub lexer_states_max: usize,
+    pub max_lexer_states: usize,
     /// Maximum number of cached results. Default: 256.
-    pub cache_entries_max: usize,
+    pub max_cache_entries: usize,
     /// Maximum size of cached grammars in bytes, estimated. Default: 64 MiB.
-    pub cache_bytes_max: usize,
+    pub max_cache_bytes: usize,
 }
 
 impl Default for CompilerOptions {
     fn default() -> Self {
         Self {
             whitespace: JsonWhitespace::Compact,
-            source_bytes_max: 256 << 10,
-            nodes_max: 10_000,
-            grammar_symbols_max: 20_000,
+            max_source_bytes: 256 << 10,
+            max_nodes: 10_000,
+            max_grammar_symbols: 20_000,
             compile_fuel: 1_000_000,
             mask_fuel: 200_000,
-            mask_items_max: 50_000,
-            mask_time_max: Duration::from_secs(5),
-            lexer_states_max: 50_000,
-            cache_entries_max: 256,
-            cache_bytes_max: 64 << 20,
+            max_mask_items: 50_000,
+            max_mask_time: Duration::from_secs(5),
+            max_lexer_states: 50_000,
+            max_cache_entries: 256,
+            max_cache_bytes: 64 << 20,
         }
     }
 }
@@ -115,7 +115,7 @@ impl Compiler {
     /// A compiler with an empty cache.
     #[must_use]
     pub fn new(vocabulary: Vocabulary, options: CompilerOptions) -> Self {
-        let cache = Mutex::new(Cache::new(options.cache_entries_max, options.cache_bytes_max));
+        let cache = Mutex::new(Cache::new(options.max_cache_entries, options.max_cache_bytes));
         let bytes = AtomicUsize::new(vocabulary.bytes());
         Self { vocabulary, options, cache, compilations: AtomicU64::new(0), bytes }
     }
@@ -213,11 +213,11 @@ impl Compiler {
                 if texts.is_empty() || texts.iter().any(|text| text.is_empty()) {
                     return Err(ConstraintError::EmptyChoice);
                 }
-                if texts.len() > options.nodes_max {
+                if texts.len() > options.max_nodes {
                     return Err(ConstraintError::TooLarge {
                         what: "the number of texts",
                         value: texts.len() as u64,
-                        value_max: options.nodes_max as u64,
+                        max_value: options.max_nodes as u64,
                     });
                 }
                 let quoted: Vec<String> = texts.iter().map(|text| lark::quote(text)).collect();
@@ -243,9 +243,9 @@ impl Compiler {
             options.limits(),
         );
         let parser = parser
-            .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.nodes_max))?;
+            .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.max_nodes))?;
         let bytes = constraint.source_bytes();
-        Grammar::new(parser, self.vocabulary.clone(), bytes, options.mask_time_max)
+        Grammar::new(parser, self.vocabulary.clone(), bytes, options.max_mask_time)
     }
 
     /// Refuses a grammar whose first rules take the library too long to expand: it does so without
@@ -280,8 +280,8 @@ fn with_stack<T: Send>(
 /// The latest checked schemas: a game makes the same actions for each of its characters, in a
 /// frame.
 static CHECKED: LazyLock<Mutex<Cache<String, Result<(), ConstraintError>>>> = LazyLock::new(|| {
-    let CompilerOptions { cache_entries_max, source_bytes_max, .. } = CompilerOptions::default();
-    Mutex::new(Cache::new(cache_entries_max, 4 * source_bytes_max))
+    let CompilerOptions { max_cache_entries, max_source_bytes, .. } = CompilerOptions::default();
+    Mutex::new(Cache::new(max_cache_entries, 4 * max_source_bytes))
 });
 
 /// Refuses a schema that does not compile for any vocabulary.
@@ -316,27 +316,27 @@ fn check_anew(
         }));
         compiled.map_err(|error| {
             let source = Source::JsonSchema(text.into());
-            named(&source, &format!("{error:#}"), options.nodes_max)
+            named(&source, &format!("{error:#}"), options.max_nodes)
         })
     })
 }
 
 impl CompilerOptions {
     fn check_source_bytes(&self, bytes: usize) -> Result<(), ConstraintError> {
-        let bytes_max = self.source_bytes_max as u64;
-        work::limit("the length of the source in bytes", bytes as u64, bytes_max)
+        let max_bytes = self.max_source_bytes as u64;
+        work::limit("the length of the source in bytes", bytes as u64, max_bytes)
     }
 
     fn limits(&self) -> ParserLimits {
         ParserLimits {
             initial_lexer_fuel: self.compile_fuel,
             step_lexer_fuel: self.mask_fuel,
-            step_max_items: self.mask_items_max,
-            max_lexer_states: self.lexer_states_max,
-            max_grammar_size: self.grammar_symbols_max,
+            step_max_items: self.max_mask_items,
+            max_lexer_states: self.max_lexer_states,
+            max_grammar_size: self.max_grammar_symbols,
             // An object of 1,000 optional properties has 4,000 items in one row. The limit of all
             // rows of a mask bounds the work.
-            max_items_in_row: self.mask_items_max,
+            max_items_in_row: self.max_mask_items,
             verbose_errors: false,
             ..ParserLimits::default()
         }
@@ -344,7 +344,7 @@ impl CompilerOptions {
 }
 
 /// The typed error for a message of the library.
-fn named(source: &Source, message: &str, nodes_max: usize) -> ConstraintError {
+fn named(source: &Source, message: &str, max_nodes: usize) -> ConstraintError {
     let line = first_line(message);
     let has = |text: &str| message.contains(text);
     // The place is not known: the pointer is empty.
@@ -366,7 +366,7 @@ fn named(source: &Source, message: &str, nodes_max: usize) -> ConstraintError {
     }
     if has("Unsatisfiable schema") || has("unsatisfiable") || has("Regex is empty") {
         let place = match source {
-            Source::JsonSchema(text) => json::find_empty_text(text, nodes_max),
+            Source::JsonSchema(text) => json::find_empty_text(text, max_nodes),
             _ => None,
         };
         let reason = match place {

@@ -9,14 +9,14 @@ use walla_types::TokenId;
 #[non_exhaustive]
 pub enum ConstraintError {
     /// A limit of [`CompilerOptions`](crate::CompilerOptions) is exceeded.
-    #[error("{what} is {value}, more than the limit of {value_max}")]
+    #[error("{what} is {value}, more than the limit of {max_value}")]
     TooLarge {
         /// The limited quantity, with its unit.
         what: &'static str,
         /// Its value; the first one above the limit if the value is not known.
         value: u64,
         /// The limit.
-        value_max: u64,
+        max_value: u64,
     },
     /// The schema is not JSON.
     #[error("the schema is not JSON: {message}")]
@@ -160,12 +160,12 @@ impl MatchError {
 #[non_exhaustive]
 pub enum VocabularyError {
     /// The vocabulary has more tokens than a token tree can hold.
-    #[error("{tokens} tokens, more than {tokens_max}")]
+    #[error("{tokens} tokens, more than {max_tokens}")]
     TooManyTokens {
         /// Number of tokens.
         tokens: usize,
         /// Limit.
-        tokens_max: usize,
+        max_tokens: usize,
     },
     /// The matcher library failed. This is a bug.
     #[error("internal error: {message}")]

@@ -15,7 +15,7 @@ pub struct Grammar {
     prototype: Mutex<TokenParser>,
     vocabulary: Vocabulary,
     bytes: usize,
-    mask_time_max: Duration,
+    max_mask_time: Duration,
 }
 
 impl fmt::Debug for Grammar {
@@ -30,14 +30,14 @@ impl Grammar {
         parser: TokenParser,
         vocabulary: Vocabulary,
         source_bytes: usize,
-        mask_time_max: Duration,
+        max_mask_time: Duration,
     ) -> Result<Self, ConstraintError> {
         let view = parser.clone();
         // A failure is kept, so a busy machine must not cause it.
-        let first_max = mask_time_max.saturating_mul(10);
+        let max_first = max_mask_time.saturating_mul(10);
         let mut grammar =
-            Self { prototype: Mutex::new(parser), vocabulary, bytes: 0, mask_time_max };
-        let mut first = Matcher::new(view.clone(), grammar.vocabulary.clone(), first_max);
+            Self { prototype: Mutex::new(parser), vocabulary, bytes: 0, max_mask_time };
+        let mut first = Matcher::new(view.clone(), grammar.vocabulary.clone(), max_first);
         let mut words = vec![0; grammar.vocabulary.mask_words()];
         first.mask(&mut words).map_err(|error| match error {
             MatchError::DeadEnd => ConstraintError::Unsatisfiable {
@@ -54,7 +54,7 @@ impl Grammar {
     #[must_use]
     pub fn matcher(&self) -> Matcher {
         let copy = self.prototype.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
-        Matcher::new(copy, self.vocabulary.clone(), self.mask_time_max)
+        Matcher::new(copy, self.vocabulary.clone(), self.max_mask_time)
     }
 
     /// The vocabulary that the grammar was compiled for.

@@ -12,11 +12,11 @@ use crate::work::Budget;
 use crate::{CompilerOptions, ConstraintError, Vocabulary, regex};
 
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
-const NESTING_MAX: usize = 24;
+const MAX_NESTING: usize = 24;
 
 /// Maximum number of rules, terminals and opening parentheses, brackets and braces. The library
 /// compiles a chain of them by recursion, with 3 to 4 kB of stack for each.
-const LEVELS_MAX: u64 = 4_000;
+const MAX_LEVELS: u64 = 4_000;
 
 /// Directives that are refused: `%llguidance` changes the texts of a grammar, for example
 /// invalid UTF-8.
@@ -78,15 +78,15 @@ pub(crate) fn lower(
             ':' => levels += 1,
             _ => {}
         }
-        if levels > LEVELS_MAX {
+        if levels > MAX_LEVELS {
             return Err(ConstraintError::TooLarge {
                 what: "the number of rules and parentheses",
                 value: levels,
-                value_max: LEVELS_MAX,
+                max_value: MAX_LEVELS,
             });
         }
-        if depth > NESTING_MAX {
-            let message = format!("more than {NESTING_MAX} nested parentheses");
+        if depth > MAX_NESTING {
+            let message = format!("more than {MAX_NESTING} nested parentheses");
             return Err(at(source, offset, &message));
         }
         let length = token_bytes(rest);

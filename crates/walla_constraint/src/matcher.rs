@@ -72,10 +72,10 @@ impl fmt::Debug for Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(parser: TokenParser, vocabulary: Vocabulary, time_max: Duration) -> Self {
+    pub(crate) fn new(parser: TokenParser, vocabulary: Vocabulary, max_time: Duration) -> Self {
         let counters = parser.clone();
         let inner = llguidance::Matcher::new(Ok(parser)).into_cancellable();
-        let timed = inner.cancellation_handle().map(|handle| Timed::new(handle, time_max));
+        let timed = inner.cancellation_handle().map(|handle| Timed::new(handle, max_time));
         let (pending, accepted) = (VecDeque::new(), Vec::new());
         Self { inner, counters, timed, vocabulary, pending, accepted, failure: None }
     }
@@ -253,7 +253,7 @@ impl Matcher {
         let message = first_line(message);
         let is_limit = message.starts_with("lexer error") || message.starts_with("parser error");
         let failure = if self.inner.is_cancelled() {
-            let message = "more time for a mask than CompilerOptions::mask_time_max allows";
+            let message = "more time for a mask than CompilerOptions::max_mask_time allows";
             MatchError::TooComplex { message: message.to_owned() }
         } else if message.contains("NoExtensionBias") {
             MatchError::DeadEnd

@@ -9,13 +9,13 @@ pub(crate) fn limit(message: &str, work: &str) -> Option<String> {
         return Some("the patterns and formats are too complex to compare".to_owned());
     }
     if has(&["too many states"]) {
-        return of("more lexer states", "lexer_states_max");
+        return of("more lexer states", "max_lexer_states");
     }
     if has(&["Current row has", "Too many items", "max items exceeded"]) {
-        return of("more alternatives at one position of the text", "mask_items_max");
+        return of("more alternatives at one position of the text", "max_mask_items");
     }
     if has(&["number of symbols) too big"]) {
-        return of("more symbols in the grammar", "grammar_symbols_max");
+        return of("more symbols in the grammar", "max_grammar_symbols");
     }
     if has(&["schema too large", "stack level"]) {
         return Some("the schema is too large after its parts are combined".to_owned());

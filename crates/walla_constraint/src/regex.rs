@@ -7,7 +7,7 @@ use regex_syntax::hir;
 use crate::ConstraintError;
 
 /// Maximum nesting depth of groups.
-const NESTING_MAX: u32 = 64;
+const MAX_NESTING: u32 = 64;
 
 /// Offset in bytes, and the defect.
 pub(crate) type Defect = (usize, String);
@@ -24,7 +24,7 @@ pub(crate) fn check(text: &str) -> Result<(), ConstraintError> {
 
 /// Parses an expression of the supported syntax.
 pub(crate) fn parse(text: &str) -> Result<Ast, Defect> {
-    let mut parser = ParserBuilder::new().nest_limit(NESTING_MAX).build();
+    let mut parser = ParserBuilder::new().nest_limit(MAX_NESTING).build();
     let parsed = parser.parse(text).map_err(|error| {
         let message = match error.kind() {
             ast::ErrorKind::UnsupportedLookAround => "look-around is not supported".to_owned(),

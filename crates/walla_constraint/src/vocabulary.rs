@@ -14,11 +14,11 @@ use walla_types::TokenId;
 use crate::VocabularyError;
 
 /// Maximum number of tokens: the tree stores ids in 24 bits and its size in 22 bits.
-const TOKENS_MAX: usize = 1 << 20;
+const MAX_TOKENS: usize = 1 << 20;
 
 /// Maximum length of a token in bytes: the tree stores depths in 10 bits. A longer token is never
 /// allowed; its text can be written with shorter ones.
-const TOKEN_BYTES_MAX: usize = 1_000;
+const MAX_TOKEN_BYTES: usize = 1_000;
 
 /// Sets of tokens that are allowed together within texts of JSON with at least this length left:
 /// the second and third of `SlicedBiasComputer::general_slices`. Texts without a limit have these
@@ -104,8 +104,8 @@ impl Vocabulary {
         options: VocabularyOptions,
     ) -> Result<Self, VocabularyError> {
         let tokens = tokenizer.vocab_size();
-        if tokens > TOKENS_MAX {
-            return Err(VocabularyError::TooManyTokens { tokens, tokens_max: TOKENS_MAX });
+        if tokens > MAX_TOKENS {
+            return Err(VocabularyError::TooManyTokens { tokens, max_tokens: MAX_TOKENS });
         }
         let build = AssertUnwindSafe(|| {
             let env = Arc::new(Env::new(tokenizer, options));
@@ -257,7 +257,7 @@ impl TokenizerEnv for Env {
 /// The bytes of a token in the tree; empty if it is never allowed.
 fn word(tokenizer: &Tokenizer, token: TokenId) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(token);
-    if bytes.is_empty() || bytes.len() > TOKEN_BYTES_MAX || bytes.contains(&MARKER) {
+    if bytes.is_empty() || bytes.len() > MAX_TOKEN_BYTES || bytes.contains(&MARKER) {
         return Vec::new();
     }
     if tokenizer.is_reserved(token) || tokenizer.is_end_of_generation(token) {

@@ -27,7 +27,7 @@ struct Watch {
 #[derive(Debug)]
 pub(crate) struct Timed {
     handle: CancellationHandle,
-    time_max: Duration,
+    max_time: Duration,
     /// Milliseconds from [`EPOCH`] to the start of the call in progress, plus one; 0 for none.
     start: AtomicU64,
 }
@@ -46,8 +46,8 @@ fn now_millis() -> u64 {
 }
 
 impl Timed {
-    pub(crate) fn new(handle: CancellationHandle, time_max: Duration) -> Arc<Self> {
-        let timed = Arc::new(Self { handle, time_max, start: AtomicU64::new(0) });
+    pub(crate) fn new(handle: CancellationHandle, max_time: Duration) -> Arc<Self> {
+        let timed = Arc::new(Self { handle, max_time, start: AtomicU64::new(0) });
         let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
         watch.all.push(Arc::downgrade(&timed));
         if !watch.has_thread {
@@ -67,7 +67,7 @@ impl Timed {
     fn check(&self) {
         let start = self.start.load(Ordering::Relaxed);
         let took = Duration::from_millis((now_millis() + 1).saturating_sub(start));
-        if start > 0 && took > self.time_max {
+        if start > 0 && took > self.max_time {
             self.handle.cancel();
         }
     }

@@ -14,20 +14,20 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 use crate::ConstraintError;
 
 /// Maximum number of expressions whose intersection is one string.
-const PARTS_MAX: usize = 16;
+const MAX_PARTS: usize = 16;
 
 /// Maximum number of combinations of alternatives in a derivative of an intersection.
-const COMBINATIONS_MAX: u64 = 4_096;
+const MAX_COMBINATIONS: u64 = 4_096;
 
 /// Maximum number of comparisons to expand the first rules of a grammar, of about 0.1 ns.
-const COMPARISONS_MAX: u64 = 1_000_000_000;
+const MAX_COMPARISONS: u64 = 1_000_000_000;
 
 /// Characters in the classes of a bound: 128 of ASCII, and the others by their last six bits, which
 /// their last byte has.
 const SYMBOLS: usize = 192;
 
 /// Maximum number of first bytes of a class that is not ASCII.
-const LEADS_MAX: usize = 64;
+const MAX_LEADS: usize = 64;
 
 /// A set of [symbols](SYMBOLS).
 type Symbols = [u64; SYMBOLS / 64];
@@ -61,7 +61,7 @@ impl Budget {
 }
 
 pub(crate) fn limit(what: &'static str, value: u64, max: u64) -> Result<(), ConstraintError> {
-    let error = ConstraintError::TooLarge { what, value, value_max: max };
+    let error = ConstraintError::TooLarge { what, value, max_value: max };
     if value > max { Err(error) } else { Ok(()) }
 }
 
@@ -106,7 +106,7 @@ impl Bound {
             class.iter_mut().zip(symbols(low, high)).for_each(|(word, other)| *word |= other);
             first += if high.is_ascii() { 0 } else { 8 };
         }
-        let first = first.clamp(1, LEADS_MAX) as u64;
+        let first = first.clamp(1, MAX_LEADS) as u64;
         let classes = BTreeSet::from([class]);
         Self { first, parts: first, work: first, classes, ..Self::default() }
     }
@@ -169,7 +169,7 @@ impl Bound {
     /// # Errors
     /// [`ConstraintError::TooLarge`] if the derivatives have too many alternatives.
     pub(crate) fn all(parts: Vec<Self>) -> Result<Self, ConstraintError> {
-        limit("the number of patterns of a string", parts.len() as u64, PARTS_MAX as u64)?;
+        limit("the number of patterns of a string", parts.len() as u64, MAX_PARTS as u64)?;
         let mut whole = Self { is_nullable: true, inner: vec![0; SYMBOLS], ..Self::default() };
         // Symbols that are in the same classes of all parts have the same combinations.
         let mut groups: HashMap<Vec<bool>, u64> = HashMap::new();
@@ -189,17 +189,17 @@ impl Bound {
         }
         let combinations = groups.into_values().fold(0, u64::saturating_add);
         let what = "the number of combinations of the patterns of a string";
-        limit(what, combinations, COMBINATIONS_MAX)?;
-        let (count, mut first_max) = (parts.len() as u64, 0);
+        limit(what, combinations, MAX_COMBINATIONS)?;
+        let (count, mut max_first) = (parts.len() as u64, 0);
         for part in parts {
             whole.is_nullable &= part.is_nullable;
-            first_max = first_max.max(part.first);
+            max_first = max_first.max(part.first);
             let own = part.work.saturating_add(part.classes.len() as u64);
             whole.work = whole.work.saturating_add(own);
         }
         whole.first = combinations;
         whole.parts = combinations;
-        let pairs = combinations.saturating_mul(first_max.saturating_add(count));
+        let pairs = combinations.saturating_mul(max_first.saturating_add(count));
         whole.work = whole.work.saturating_add(pairs);
         Ok(whole)
     }
@@ -241,7 +241,7 @@ pub(crate) fn check_first_rules(grammar: &CGrammar) -> Result<(), ConstraintErro
         }
     }
     let what = "the number of comparisons to expand the first rules";
-    limit(what, expansions.saturating_mul(rules), COMPARISONS_MAX)
+    limit(what, expansions.saturating_mul(rules), MAX_COMPARISONS)
 }
 
 /// The bound of a sound expression that matches whole texts.

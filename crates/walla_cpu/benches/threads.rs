@@ -78,7 +78,7 @@ impl Times {
             while began.elapsed().as_secs_f64() < SERIES_SECONDS || runs < 2 {
                 let start = Instant::now();
                 (0..queued).for_each(|_| bench.launch(step));
-                bench.device.synchronise().expect("runs");
+                bench.device.synchronize().expect("runs");
                 times.push(start.elapsed().as_secs_f64() * 1e3 / f64::from(queued));
                 runs += 1;
             }

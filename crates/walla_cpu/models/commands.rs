@@ -9,11 +9,11 @@ use crate::executor::Executor;
 use crate::machine::Machine;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
-/// An executor whose ring holds `commands_max` commands, and the number of commands that it ran.
-fn start(commands_max: usize) -> (Executor, Arc<AtomicUsize>) {
+/// An executor whose ring holds `max_commands` commands, and the number of commands that it ran.
+fn start(max_commands: usize) -> (Executor, Arc<AtomicUsize>) {
     let ran = Arc::new(AtomicUsize::new(0));
     let machine = Machine(Arc::clone(&ran));
-    (Executor::start(machine, Some(commands_max)).unwrap(), ran)
+    (Executor::start(machine, Some(max_commands)).unwrap(), ran)
 }
 
 #[test]

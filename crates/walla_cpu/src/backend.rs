@@ -49,7 +49,7 @@ impl Backend for CpuBackend {
         }
         let options = CpuOptions {
             threads: options.threads.or(self.options.threads),
-            memory_bytes_max: options.memory_bytes_max.or(self.options.memory_bytes_max),
+            max_memory_bytes: options.max_memory_bytes.or(self.options.max_memory_bytes),
             ..self.options
         };
         Ok(Box::new(CpuDevice::new(options)?))

@@ -5,24 +5,24 @@ use half::{bf16, f16};
 use walla_types::{TensorType, e8m0_half};
 
 /// Maximum number of elements in a block.
-pub(crate) const BLOCK_ELEMENTS_MAX: usize = 256;
+pub(crate) const MAX_BLOCK_ELEMENTS: usize = 256;
 /// Maximum number of sub-blocks with separate scales in a block.
-pub(crate) const SUBS_MAX: usize = 16;
+pub(crate) const MAX_SUBS: usize = 16;
 
 /// An unpacked block. Number `i` of the block is `scale * integer(code[i]) + minimum`, where `scale
 /// = d * scales[sub]` and `minimum = m * mins[sub]` for the sub-block of `i`, and [`integer`]
 /// subtracts an offset or looks up a table.
 pub(crate) struct Block {
     /// Codes in the order of the numbers.
-    pub codes: [u8; BLOCK_ELEMENTS_MAX],
+    pub codes: [u8; MAX_BLOCK_ELEMENTS],
     /// Scale of the block: an f16, or for MXFP4 a power of two.
     pub d: Scale,
     /// Minimum of the block. It is added; types with an 8-bit `mins` store it to be subtracted.
     pub m: f16,
     /// Scales of the sub-blocks; 1 if the type has no such scales.
-    pub scales: [i8; SUBS_MAX],
+    pub scales: [i8; MAX_SUBS],
     /// Minima of the sub-blocks, to be subtracted; 0 if the type has no such minima.
-    pub mins: [u8; SUBS_MAX],
+    pub mins: [u8; MAX_SUBS],
 }
 
 /// A block's scale in its stored form: the bits of an f16, or an exponent (E8M0).
@@ -49,11 +49,11 @@ impl Block {
     /// A block of zeros.
     pub(crate) const fn empty() -> Self {
         Self {
-            codes: [0; BLOCK_ELEMENTS_MAX],
+            codes: [0; MAX_BLOCK_ELEMENTS],
             d: Scale { bits: 0 },
             m: f16::ZERO,
-            scales: [1; SUBS_MAX],
-            mins: [0; SUBS_MAX],
+            scales: [1; MAX_SUBS],
+            mins: [0; MAX_SUBS],
         }
     }
 }
@@ -216,7 +216,7 @@ fn sixes(bytes: &[u8], block: &mut Block) {
 }
 
 /// Two bits of each of 256 codes: in each half, 32 bytes whose pairs belong to its four quarters.
-fn bit_pairs(packed: &[u8], codes: &mut [u8; BLOCK_ELEMENTS_MAX]) {
+fn bit_pairs(packed: &[u8], codes: &mut [u8; MAX_BLOCK_ELEMENTS]) {
     for (i, code) in codes.iter_mut().enumerate() {
         *code = packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
     }
@@ -265,7 +265,7 @@ fn fours(bytes: &[u8], block: &mut Block) {
 ///
 /// # Panics
 /// If `bytes` are not the blocks of `out`. The caller checks this.
-pub(crate) fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
+pub(crate) fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
     match ty {
         TensorType::F32 => {
             for (out, b) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -326,7 +326,7 @@ mod tests {
             let raw = &bin[at("raw_offset")..][..ty.row_bytes(count).unwrap()];
             let expected = &bin[at("f32_offset")..][..count * 4];
             let mut out = vec![0.0; count];
-            dequantise(ty, raw, &mut out);
+            dequantize(ty, raw, &mut out);
             for (i, (got, want)) in out.iter().zip(expected.as_chunks::<4>().0).enumerate() {
                 let want = f32::from_le_bytes(*want);
                 assert!(*got == want, "{ty} number {i}: {got} instead of {want}");

@@ -4,7 +4,7 @@ mod kv;
 use std::sync::PoisonError;
 
 use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeltaShape, DeviceError};
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 pub(crate) use self::kv::KvLayer;
 use crate::memory::{Bytes, filled};
@@ -12,9 +12,9 @@ use crate::scalar;
 use crate::sync::Mutex;
 use crate::workspace::Rope;
 
-const RECENT: usize = PENALTY_WINDOW_MAX as usize;
+const RECENT: usize = MAX_PENALTY_WINDOW as usize;
 
-/// Convolution states of one layer: `[sequences_max, taps - 1, width]`, oldest first.
+/// Convolution states of one layer: `[max_sequences, taps - 1, width]`, oldest first.
 pub(crate) struct ConvLayer {
     pub width: usize,
     pub taps: usize,
@@ -53,7 +53,7 @@ impl ConvLayer {
 /// States of one DeltaNet layer.
 ///
 /// Columns of a state matrix are independent. So the matrices are stored in strips of [`STRIP`]
-/// columns, `[value_heads, head_dim / STRIP]` of them, each `[sequences_max, head_dim, STRIP]`: a
+/// columns, `[value_heads, head_dim / STRIP]` of them, each `[max_sequences, head_dim, STRIP]`: a
 /// strip of one sequence fits into the L1 cache while a prompt passes. Threads work on different
 /// strips; a lock is never contended.
 pub(crate) struct DeltaLayer {
@@ -126,7 +126,7 @@ pub(crate) struct Cache {
     pub layers: Vec<Layer>,
     /// Token sampled last, by sequence.
     pub last: Vec<u32>,
-    /// `[sequences_max, PENALTY_WINDOW_MAX]`, by position modulo the latter.
+    /// `[max_sequences, MAX_PENALTY_WINDOW]`, by position modulo the latter.
     recent: Vec<u32>,
     /// Scratch for one head's key and value when cells move.
     cell: [Vec<f32>; 2],
@@ -137,7 +137,7 @@ impl Cache {
     pub(crate) fn bytes_of(desc: &CacheDesc) -> u64 {
         let product =
             |sizes: &[u64]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
-        let sequences = u64::from(desc.sequences_max);
+        let sequences = u64::from(desc.max_sequences);
         let cells = u64::from(desc.page_tokens) + u64::from(desc.page_tokens).next_multiple_of(16);
         let layers = desc.layers.iter().map(|layer| match *layer {
             CacheLayer::Kv { kv_heads, head_dim, .. } => {
@@ -158,14 +158,14 @@ impl Cache {
 
     /// Checks the description and allocates zeros.
     pub(crate) fn new(desc: &CacheDesc, ropes: &[Rope]) -> Result<Self, DeviceError> {
-        if desc.pages == 0 || desc.page_tokens == 0 || desc.sequences_max == 0 {
+        if desc.pages == 0 || desc.page_tokens == 0 || desc.max_sequences == 0 {
             return Err(DeviceError::Invalid(
                 "a cache needs pages, cells and sequences".to_owned(),
             ));
         }
-        let sequences = desc.sequences_max as usize;
+        let sequences = desc.max_sequences as usize;
         let mut layers = Vec::new();
-        let mut head_dim_max = 0;
+        let mut max_head_dim = 0;
         for layer in &desc.layers {
             layers.push(match *layer {
                 CacheLayer::Kv { kv_heads, head_dim, rope } => {
@@ -181,7 +181,7 @@ impl Cache {
                             )));
                         }
                     }
-                    head_dim_max = head_dim_max.max(head_dim as usize);
+                    max_head_dim = max_head_dim.max(head_dim as usize);
                     Layer::Kv(KvLayer::new(desc, kv_heads, head_dim, rope)?)
                 }
                 CacheLayer::ShortConv { width, taps } => {
@@ -203,7 +203,7 @@ impl Cache {
             layers,
             last: filled("last sampled tokens", sequences, 0)?,
             recent: filled("recent tokens", sequences * RECENT, 0)?,
-            cell: [vec![0.0; head_dim_max], vec![0.0; head_dim_max]],
+            cell: [vec![0.0; max_head_dim], vec![0.0; max_head_dim]],
         })
     }
 
@@ -243,12 +243,12 @@ impl Cache {
             }
             CacheCommand::ShiftRecent { sequence, from, end, turn } => {
                 let starts = i64::from(from) + i64::from(turn) >= 0;
-                sequence < desc.sequences_max && from <= end && starts
+                sequence < desc.max_sequences && from <= end && starts
             }
             CacheCommand::CopySequence { from, to } => {
-                from < desc.sequences_max && to < desc.sequences_max
+                from < desc.max_sequences && to < desc.max_sequences
             }
-            CacheCommand::ClearSequence { sequence } => sequence < desc.sequences_max,
+            CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
         };
         if fits { Ok(()) } else { Err(format!("{command:?} reaches outside the cache")) }
     }
@@ -326,7 +326,7 @@ impl Cache {
         let recent = &mut self.recent[sequence * RECENT..][..RECENT];
         let mut old = [0; RECENT];
         old.copy_from_slice(recent);
-        let first = from.max(end.saturating_sub(PENALTY_WINDOW_MAX));
+        let first = from.max(end.saturating_sub(MAX_PENALTY_WINDOW));
         for position in first..end {
             let moved = position.wrapping_add_signed(turn);
             recent[moved as usize % RECENT] = old[position as usize % RECENT];

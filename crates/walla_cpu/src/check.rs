@@ -6,11 +6,11 @@ use walla_device::{DeviceError, HeadShape, Linear, MatrixId, Norm, Op, Program, 
 
 use crate::cache::{Cache, Layer};
 use crate::experts;
-use crate::forward::attention::{GROUP_MAX, QUERIES};
+use crate::forward::attention::{MAX_GROUP, QUERIES};
 use crate::matrix::Matrix;
 use crate::memory::Bytes;
 use crate::operands::{PANEL, ROWS};
-use crate::quantise::GROUP;
+use crate::quantize::GROUP;
 use crate::workspace::{ExpertSizes, Rope, Sizes};
 
 /// The resources that programs refer to.
@@ -66,15 +66,15 @@ fn check_experts(program: &Program, matrices: &[Matrix]) -> Result<(), DeviceErr
 
 fn check_buffers(program: &Program, buffers: &[Bytes]) -> Checked {
     let (layout, vocab) = (&program.layout, program.vocab as usize);
-    let logits = vocab.saturating_mul(program.outputs_max as usize).saturating_mul(4);
-    let tables = (layout.sequences_max as usize).checked_mul(layout.pages_per_sequence as usize);
+    let logits = vocab.saturating_mul(program.max_outputs as usize).saturating_mul(4);
+    let tables = (layout.max_sequences as usize).checked_mul(layout.pages_per_sequence as usize);
     if tables.is_none_or(|tables| tables > u32::MAX as usize) || layout.pages_per_sequence == 0 {
         return Err("page tables without pages, or too many".to_owned());
     }
-    if program.rows_max > layout.rows_max || program.outputs_max > layout.outputs_max {
+    if program.max_rows > layout.max_rows || program.max_outputs > layout.max_outputs {
         return Err("more rows or outputs than the step block has".to_owned());
     }
-    if program.rows_max == 0 || program.vocab == 0 {
+    if program.max_rows == 0 || program.vocab == 0 {
         return Err("no rows or no vocabulary".to_owned());
     }
     let wanted = [
@@ -113,14 +113,14 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn start(&mut self) -> Checked {
-        let rows = self.program.rows_max as usize;
+        let rows = self.program.max_rows as usize;
         let numbers = |width: u32| rows.checked_mul(width as usize).filter(|_| width > 0);
         let slots = self.program.slots.iter().map(|slot| numbers(slot.width));
         self.sizes.slots =
             slots.collect::<Option<_>>().ok_or("a slot without width, or too large")?;
         self.sizes.rows = rows;
         self.sizes.vocab = self.program.vocab as usize;
-        self.sizes.tables = self.program.layout.sequences_max as usize;
+        self.sizes.tables = self.program.layout.max_sequences as usize;
         Ok(())
     }
 
@@ -187,13 +187,13 @@ impl<'a> Checker<'a> {
                     return Err("a scale with a period of no tokens".to_owned());
                 }
                 let group = heads / kv_heads;
-                if group > GROUP_MAX {
+                if group > MAX_GROUP {
                     return Err(format!(
-                        "{group} query heads over one key head, at most {GROUP_MAX}"
+                        "{group} query heads over one key head, at most {MAX_GROUP}"
                     ));
                 }
                 let page = self.cache.desc.page_tokens as usize;
-                let context = (self.program.context_max as usize).next_multiple_of(page) + 2 * page;
+                let context = (self.program.max_context as usize).next_multiple_of(page) + 2 * page;
                 let queries = group.max(QUERIES);
                 self.sizes.scores = self.sizes.scores.max(context.next_multiple_of(64) * queries);
                 let row = (queries * head_dim).max(page.next_multiple_of(64));
@@ -223,7 +223,7 @@ impl<'a> Checker<'a> {
                 self.normed(norm, width)?;
                 let count = self.matrix(router.0)?.rows;
                 let hidden = self.matrix(gate.0)?.rows / count;
-                if self.matrix(router.0)?.ty.is_quantised() {
+                if self.matrix(router.0)?.ty.is_quantized() {
                     return Err("the router is quantised".to_owned());
                 }
                 if *used == 0 || *used as usize > count {
@@ -358,7 +358,7 @@ impl<'a> Checker<'a> {
     /// A norm whose result is the input of matrix products.
     fn normed(&mut self, norm: &Norm, width: usize) -> Checked {
         self.sizes.normed =
-            self.sizes.normed.max(self.sizes.rows.max(self.program.outputs_max as usize) * width);
+            self.sizes.normed.max(self.sizes.rows.max(self.program.max_outputs as usize) * width);
         same("norm", self.vector(norm.weight.0)?.len(), width)
     }
 
@@ -371,7 +371,7 @@ impl<'a> Checker<'a> {
         same("matrix columns", matrix.cols, cols)?;
         self.sizes.row = self.sizes.row.max(cols);
         if matrix.takes_groups() {
-            let rows = self.sizes.rows.max(self.program.outputs_max as usize);
+            let rows = self.sizes.rows.max(self.program.max_outputs as usize);
             self.sizes.groups = self.sizes.groups.max(rows * cols / GROUP);
         }
         let bias = linear.bias.map(|bias| self.vector(bias.0)).transpose()?;
@@ -391,7 +391,7 @@ impl<'a> Checker<'a> {
     /// Memory for `used` of `count` experts for each row.
     fn experts(&mut self, count: usize, used: usize, width: usize, hidden: usize) {
         let choices = self.sizes.rows.saturating_mul(used);
-        let blocks = experts::blocks_max(choices, count);
+        let blocks = experts::max_blocks(choices, count);
         let padded = blocks.saturating_mul(ROWS);
         self.sizes.experts.union(&ExpertSizes {
             choices,

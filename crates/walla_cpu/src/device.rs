@@ -23,7 +23,7 @@ use crate::work::ThreadCosts;
 use crate::workspace::{Rope, Workspace};
 
 /// Maximum number of queued commands: several steps, with maintenance of a hundred pages each.
-const COMMANDS_MAX: usize = 4096;
+const MAX_COMMANDS: usize = 4096;
 
 /// The owner's record of an event.
 struct Event {
@@ -90,8 +90,8 @@ impl CpuDevice {
             Pool::start(threads, ThreadCosts::new(costs)).map_err(failed)?
         };
         let machine = Machine::new(variant, pool);
-        let commands_max = (!options.inline).then_some(COMMANDS_MAX);
-        let executor = Executor::start(machine, commands_max).map_err(failed)?;
+        let max_commands = (!options.inline).then_some(MAX_COMMANDS);
+        let executor = Executor::start(machine, max_commands).map_err(failed)?;
         Ok(Self {
             info,
             executor,
@@ -104,7 +104,7 @@ impl CpuDevice {
             graphs: 0,
             serial: 0,
             variant,
-            room: MemoryBudget::new(options.memory_bytes_max),
+            room: MemoryBudget::new(options.max_memory_bytes),
         })
     }
 
@@ -461,13 +461,13 @@ impl Device for CpuDevice {
         Ok(event.completed.load(Ordering::Acquire) >= event.recorded)
     }
 
-    fn synchronise_event(&mut self, event: EventId) -> Result<(), DeviceError> {
+    fn synchronize_event(&mut self, event: EventId) -> Result<(), DeviceError> {
         let Event { completed, recorded } = self.event(event)?;
         self.executor.wait_until(|| completed.load(Ordering::Acquire) >= *recorded);
         self.poll(event).map(drop)
     }
 
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
         self.executor.drain();
         self.executor.check_lost("synchronise")?;
         self.executor.check_fault()

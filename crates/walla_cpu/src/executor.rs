@@ -3,7 +3,7 @@
 //! | field | writer | reader |
 //! |---|---|---|
 //! | `ring` | owner pushes | executor pops |
-//! | `done` | executor: commands finished | owner, in `synchronise` |
+//! | `done` | executor: commands finished | owner, in `synchronize` |
 //! | `cancel` | owner, when dropped | executor, between commands and between ops |
 //! | `fault` | executor: the defect of a step block | owner takes it |
 //! | `lost` | executor, once, when a command panicked | owner, before every call |
@@ -13,7 +13,7 @@
 //! 1. After loading, the owner touches only `ring`, flags and event counters: atomics, and locks
 //!    that are free by construction.
 //! 2. Both sides [park](crate::parker): the executor when the ring is empty, the owner only in
-//!    `synchronise`.
+//!    `synchronize`.
 //! 3. After a panic the executor exits. The owner never waits for it, because every wait also
 //!    checks `lost`.
 
@@ -109,12 +109,12 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Starts an executor of this machine: on a separate thread with a queue of `commands_max`
+    /// Starts an executor of this machine: on a separate thread with a queue of `max_commands`
     /// commands, or (`None`) inside the call.
-    pub(crate) fn start(machine: Machine, commands_max: Option<usize>) -> std::io::Result<Self> {
+    pub(crate) fn start(machine: Machine, max_commands: Option<usize>) -> std::io::Result<Self> {
         let parker = Parker::new();
         let shared = Arc::new(Shared {
-            ring: Ring::new(commands_max.unwrap_or(0)),
+            ring: Ring::new(max_commands.unwrap_or(0)),
             machine: Mutex::new(machine),
             done: AtomicU64::new(0),
             cancel: AtomicBool::new(false),
@@ -124,7 +124,7 @@ impl Executor {
             lost: Mutex::new(String::new()),
             owner: parker.unparker().clone(),
         });
-        let thread = if commands_max.is_none() {
+        let thread = if max_commands.is_none() {
             None
         } else {
             let shared = Arc::clone(&shared);

@@ -30,7 +30,7 @@ pub(crate) struct Block {
 
 /// Maximum number of blocks of `choices` choices of `count` experts: every used expert has at most
 /// one block that is not full.
-pub(crate) fn blocks_max(choices: usize, count: usize) -> usize {
+pub(crate) fn max_blocks(choices: usize, count: usize) -> usize {
     choices.saturating_add(choices.min(count).saturating_mul(ROWS - 1)) / ROWS
 }
 
@@ -195,7 +195,7 @@ mod tests {
                 if r < 4 { [b, a] } else { [a, b] }
             })
             .collect();
-        let mut blocks = vec![Block::default(); blocks_max(choices.len(), 5)];
+        let mut blocks = vec![Block::default(); max_blocks(choices.len(), 5)];
         let (count, experts) = group(&choices, 2, &mut [0; 5], &mut blocks);
         assert_eq!((count, experts), (1 + 3 + 2, 3));
         let found: Vec<_> = blocks[..count].iter().map(|b| (b.expert, b.count)).collect();
@@ -219,7 +219,7 @@ mod tests {
                             Choice { expert: expert as u32, weight: 1.0 }
                         })
                         .collect();
-                    let mut blocks = vec![Block::default(); blocks_max(choices.len(), experts)];
+                    let mut blocks = vec![Block::default(); max_blocks(choices.len(), experts)];
                     let (count, _) = group(&choices, used, &mut vec![0; experts], &mut blocks);
                     assert!(count <= blocks.len());
                 }

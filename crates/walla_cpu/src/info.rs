@@ -7,7 +7,7 @@ use crate::system::SystemMemory;
 pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
     let memory = SystemMemory::now();
     let free = memory.map(|memory| memory.available);
-    let ceiling = options.memory_bytes_max;
+    let ceiling = options.max_memory_bytes;
     DeviceInfo {
         name: "cpu".to_owned(),
         kind: DeviceKind::Cpu,

@@ -3,7 +3,7 @@
 use walla_types::TensorType;
 
 use crate::blocks::{self, Block};
-use crate::quantise::Group;
+use crate::quantize::Group;
 
 /// Dot product of one weight row (blocks in the file's layout) with one row of rounded activations.
 ///

@@ -11,7 +11,7 @@ use walla_types::{Activation, TensorType};
 
 use crate::operands::{Input, Products, Scores, Values};
 use crate::options::Variant;
-use crate::quantise::{self, Group};
+use crate::quantize::{self, Group};
 #[cfg(target_arch = "aarch64")]
 use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
@@ -80,7 +80,7 @@ pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &
         // SAFETY: the machine has these instructions, else the variant was refused; see the module.
         return unsafe { neon::round_activations(x, cols, out) };
     }
-    dispatch!(variant, round_activations(x, cols, out), quantise::round_block(x, cols, out));
+    dispatch!(variant, round_activations(x, cols, out), quantize::round_block(x, cols, out));
 }
 
 /// `h[i] = activation(gate[i]) * up[i]`.

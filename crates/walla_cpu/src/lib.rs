@@ -60,7 +60,7 @@ mod options;
 mod panels;
 mod parker;
 mod pool;
-mod quantise;
+mod quantize;
 mod retry;
 mod ring;
 mod sample;

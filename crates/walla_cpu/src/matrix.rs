@@ -38,7 +38,7 @@ impl Matrix {
         source: &dyn WeightSource,
         variant: Variant,
     ) -> usize {
-        if !desc.usage.multiply || !variant.takes_panels(desc.ty.is_quantised()) {
+        if !desc.usage.multiply || !variant.takes_panels(desc.ty.is_quantized()) {
             return source.bytes();
         }
         let panels = (desc.rows as usize).div_ceil(PANEL);
@@ -55,7 +55,7 @@ impl Matrix {
     ) -> Result<Self, DeviceError> {
         let row_bytes = check(desc, source.bytes())?;
         let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
-        if !usage.multiply || !variant.takes_panels(ty.is_quantised()) {
+        if !usage.multiply || !variant.takes_panels(ty.is_quantized()) {
             let mut stored = Bytes::zeroed(desc.name, source.bytes())?;
             source.read_into(0, stored.bytes_mut())?;
             return Ok(Self { rows, cols, ty, usage, variant, panels: None, bytes: stored });
@@ -106,7 +106,7 @@ impl Matrix {
 
     /// Whether it is multiplied by rounded activations.
     pub(crate) fn takes_groups(&self) -> bool {
-        self.variant.rounds_activations() && self.ty.is_quantised()
+        self.variant.rounds_activations() && self.ty.is_quantized()
     }
 
     /// Estimated nanoseconds of a product with `rows` rows.
@@ -128,7 +128,7 @@ impl Matrix {
                 let panel = &self.bytes.bytes()[row / PANEL * layout.bytes..][..layout.bytes];
                 panels::gather(self.ty, panel, row % PANEL, out);
             }
-            None => blocks::dequantise(self.ty, self.raw_row(row), out),
+            None => blocks::dequantize(self.ty, self.raw_row(row), out),
         }
     }
 
@@ -152,7 +152,7 @@ impl Matrix {
                 out.iter_mut().for_each(|products| products[lane] = 0.0);
                 continue;
             }
-            blocks::dequantise(self.ty, self.raw_row(row), weights);
+            blocks::dequantize(self.ty, self.raw_row(row), weights);
             for (products, values) in out.iter_mut().zip(input.values.chunks_exact(self.cols)) {
                 products[lane] = scalar::dot(weights, values);
             }

@@ -15,14 +15,14 @@ const RESERVED_PART: u64 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryBudget {
     /// Ceiling of the device's memory, in bytes.
-    pub memory_bytes_max: Option<u64>,
+    pub max_memory_bytes: Option<u64>,
     /// Bytes allocated since the last query.
     unasked_bytes: u64,
 }
 
 impl MemoryBudget {
-    pub(crate) fn new(memory_bytes_max: Option<u64>) -> Self {
-        Self { memory_bytes_max, unasked_bytes: 0 }
+    pub(crate) fn new(max_memory_bytes: Option<u64>) -> Self {
+        Self { max_memory_bytes, unasked_bytes: 0 }
     }
 
     /// Admits an allocation in addition to the memory that the device holds.
@@ -46,7 +46,7 @@ impl MemoryBudget {
         ask: &dyn Fn() -> Option<SystemMemory>,
     ) -> Result<(), DeviceError> {
         let held = held.weight_bytes + held.cache_bytes + held.workspace_bytes + held.host_bytes;
-        let mut free_bytes = self.memory_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(held));
+        let mut free_bytes = self.max_memory_bytes.map_or(u64::MAX, |max| max.saturating_sub(held));
         let unasked_bytes = self.unasked_bytes.saturating_add(wanted_bytes);
         let asks = unasked_bytes >= ASK_BYTES;
         if let Some(memory) = asks.then(ask).flatten() {

@@ -1,6 +1,6 @@
 //! Operands and results of the kernels.
 
-use crate::quantise::{GROUP, Group};
+use crate::quantize::{GROUP, Group};
 
 /// Weight rows that a kernel multiplies at once.
 pub(crate) const PANEL: usize = 16;

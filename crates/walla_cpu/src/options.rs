@@ -57,10 +57,10 @@ impl Variant {
     }
 
     /// Whether kernels take matrices of this kind in panels, instead of the file's layout.
-    pub(crate) const fn takes_panels(self, quantised: bool) -> bool {
+    pub(crate) const fn takes_panels(self, quantized: bool) -> bool {
         match self {
             Self::Scalar => false,
-            Self::Neon => quantised,
+            Self::Neon => quantized,
             Self::Avx2Fma | Self::AvxVnni | Self::Avx512Vnni => true,
         }
     }
@@ -137,7 +137,7 @@ impl fmt::Display for Variant {
 pub struct CpuOptions {
     /// Maximum number of kernel threads; each step and each of its ops uses as many of them as make
     /// it faster. At least 1; numbers beyond the hardware threads that the process may use, or
-    /// beyond [`THREADS_MAX`](Self::THREADS_MAX), are lowered to them. Default `None`: half of the
+    /// beyond [`MAX_THREADS`](Self::MAX_THREADS), are lowered to them. Default `None`: half of the
     /// cores, at least one, because the game needs the other half. On Linux, hardware threads that
     /// share a core count as one core; elsewhere each counts as one.
     pub threads: Option<u32>,
@@ -147,7 +147,7 @@ pub struct CpuOptions {
     /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15/16 of the memory
     /// that is available to the machine or container at the time of the allocation. Only Linux
     /// reports this; elsewhere there is no ceiling.
-    pub memory_bytes_max: Option<u64>,
+    pub max_memory_bytes: Option<u64>,
     /// Estimated cost of one more thread in an op, in nanoseconds. An op of `w` nanoseconds runs on
     /// up to `sqrt(w / cost)` threads; 0 means that all threads share every op. Default `None`:
     /// 300. Results do not depend on it.
@@ -159,16 +159,16 @@ pub struct CpuOptions {
 
 impl CpuOptions {
     /// Maximum number of threads: more never made a memory-bound step faster.
-    pub const THREADS_MAX: u32 = 64;
+    pub const MAX_THREADS: u32 = 64;
 
     /// Number of threads after defaults and limits.
     #[must_use]
     pub fn threads_resolved(&self) -> u32 {
-        let half = || u32::try_from(system::cores() / 2).unwrap_or(Self::THREADS_MAX);
+        let half = || u32::try_from(system::cores() / 2).unwrap_or(Self::MAX_THREADS);
         let wanted = if self.inline { 1 } else { self.threads.unwrap_or_else(half) };
         // Threads that take turns on a processor wait for each other in every op.
-        let processors = u32::try_from(system::processors()).unwrap_or(Self::THREADS_MAX);
-        wanted.clamp(1, processors.clamp(1, Self::THREADS_MAX))
+        let processors = u32::try_from(system::processors()).unwrap_or(Self::MAX_THREADS);
+        wanted.clamp(1, processors.clamp(1, Self::MAX_THREADS))
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
             let resolved = options(Some(threads), false).threads_resolved();
             assert_eq!(resolved, threads.min(processors));
         }
-        assert!(options(Some(u32::MAX), false).threads_resolved() <= CpuOptions::THREADS_MAX);
+        assert!(options(Some(u32::MAX), false).threads_resolved() <= CpuOptions::MAX_THREADS);
         assert_eq!(options(Some(3), true).threads_resolved(), 1);
         assert!(options(None, false).threads_resolved() >= 1);
     }

@@ -33,7 +33,7 @@ use walla_types::TensorType;
 
 use crate::blocks::{self, Block, Scale};
 use crate::operands::PANEL;
-use crate::quantise::GROUP;
+use crate::quantize::GROUP;
 
 /// The type as a number for a const parameter: its code in GGUF files.
 pub(crate) const fn code(ty: TensorType) -> u32 {
@@ -97,7 +97,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// The layout of panels of `cols` columns.
     pub(crate) fn new(ty: TensorType, cols: usize) -> Self {
-        if !ty.is_quantised() {
+        if !ty.is_quantized() {
             let bytes = cols * PANEL * ty.block_bytes();
             return Self { quants_at: 0, bytes: bytes.next_multiple_of(64) };
         }
@@ -302,13 +302,13 @@ fn unpack_side(ty: TensorType, side: &[u8], lane: usize, block: &mut Block) {
     }
 }
 
-/// Dequantises row `lane` of a panel: bit-identical to [`blocks::dequantise`] of the file's row.
+/// Dequantises row `lane` of a panel: bit-identical to [`blocks::dequantize`] of the file's row.
 pub(crate) fn gather(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
-    if !ty.is_quantised() {
+    if !ty.is_quantized() {
         let size = ty.block_bytes();
         for (col, out) in out.iter_mut().enumerate() {
             let number = &panel[(col * PANEL + lane) * size..][..size];
-            blocks::dequantise(ty, number, std::slice::from_mut(out));
+            blocks::dequantize(ty, number, std::slice::from_mut(out));
         }
         return;
     }

@@ -5,26 +5,26 @@ use std::cmp::Ordering;
 
 use walla_device::step::{BiasRow, Candidate, OutputRow, ResultRow};
 use walla_device::{philox4x32, unit_interval};
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::kernels;
 use crate::options::Variant;
 
 /// Up to this number of tokens, insertion into a sorted list is faster than selection.
-const INSERT_MAX: usize = 128;
+const MAX_INSERT: usize = 128;
 /// Number of tokens that a top-p cut sorts first.
 const PREFIX_FIRST: usize = 64;
 /// More than the largest `-ln(-ln u)`: with `u <= 1 - 2^-24` that is `24 ln 2 = 16.64`.
-const GUMBEL_MAX: f32 = 17.0;
+const MAX_GUMBEL: f32 = 17.0;
 
 /// Largest logit, and logarithm of the sum of exponentials.
 #[derive(Clone, Copy)]
-struct Normaliser {
+struct Normalizer {
     max: f32,
     log_sum: f64,
 }
 
-impl Normaliser {
+impl Normalizer {
     /// `None` if some logit is NaN or positive infinity, or all are negative infinity.
     fn of(variant: Variant, logits: &[f32]) -> Option<Self> {
         let bad = logits.iter().fold(false, |bad, l| bad | l.is_nan() | (*l == f32::INFINITY));
@@ -125,15 +125,15 @@ pub(crate) fn candidates(variant: Variant, logits: &[f32], mask: Mask<'_>, out: 
     if out.is_empty() {
         return;
     }
-    let Some(normaliser) = Normaliser::of(variant, logits) else { return };
-    let mut ids = [0; walla_types::CANDIDATES_MAX as usize];
+    let Some(normalizer) = Normalizer::of(variant, logits) else { return };
+    let mut ids = [0; walla_types::MAX_CANDIDATES as usize];
     let count = out.len().min(ids.len()).min(allowed(mask, logits.len()));
     match mask {
         None => insert_top(logits, &mut ids[..count]),
         Some(mask) => insert_top_of(logits, mask, &mut ids[..count]),
     }
     for (out, id) in out.iter_mut().zip(&ids[..count]) {
-        let log_probability = normaliser.log_probability(logits[*id as usize]);
+        let log_probability = normalizer.log_probability(logits[*id as usize]);
         *out = Candidate { token: *id, log_probability };
     }
 }
@@ -153,7 +153,7 @@ impl Draw<'_> {
     /// Samples a token. `adjusted` and `ids` are scratch of a vocabulary's length.
     pub(crate) fn draw(&self, adjusted: &mut [f32], ids: &mut [u32]) -> ResultRow {
         let not_finite = ResultRow { flags: ResultRow::NOT_FINITE, ..ResultRow::default() };
-        let Some(normaliser) = Normaliser::of(self.variant, self.logits) else { return not_finite };
+        let Some(normalizer) = Normalizer::of(self.variant, self.logits) else { return not_finite };
         let vocab = self.logits.len();
         let (values, ids) = (&mut adjusted[..vocab], &mut ids[..vocab]);
         values.copy_from_slice(self.logits);
@@ -175,7 +175,7 @@ impl Draw<'_> {
         ResultRow {
             token,
             flags: ResultRow::SAMPLED,
-            log_probability: normaliser.log_probability(self.logits[token as usize]),
+            log_probability: normalizer.log_probability(self.logits[token as usize]),
             candidates: match self.output.candidates {
                 // The usual case; counting the tokens that a mask allows costs time.
                 0 => 0,
@@ -192,8 +192,8 @@ impl Draw<'_> {
             }
         }
         let output = self.output;
-        let mut tokens = [0; PENALTY_WINDOW_MAX as usize];
-        let window = output.penalty_window.min(PENALTY_WINDOW_MAX).min(output.position + 1);
+        let mut tokens = [0; MAX_PENALTY_WINDOW as usize];
+        let window = output.penalty_window.min(MAX_PENALTY_WINDOW).min(output.position + 1);
         let tokens = &mut tokens[..window as usize];
         for (back, token) in tokens.iter_mut().enumerate() {
             *token = self.recent[(output.position as usize - back) % self.recent.len()];
@@ -239,7 +239,7 @@ impl Draw<'_> {
             0 => values.len(),
             k => k.min(values.len()),
         };
-        if k <= INSERT_MAX {
+        if k <= MAX_INSERT {
             insert_top(values, &mut ids[..k]);
         } else {
             ids.iter_mut().zip(0..).for_each(|(id, i)| *id = i);
@@ -252,7 +252,7 @@ impl Draw<'_> {
         }
         let total: f64 = ids[..k].iter().map(|id| weight(*id)).sum();
         let wanted = f64::from(self.output.top_p) * total;
-        let mut sorted = if k < values.len() || k <= INSERT_MAX { k } else { 0 };
+        let mut sorted = if k < values.len() || k <= MAX_INSERT { k } else { 0 };
         let (mut sum, mut end) = (0.0, 0);
         while end < k {
             if end == sorted {
@@ -280,7 +280,7 @@ impl Draw<'_> {
         let mut best = (first, score(first));
         for id in kept.filter(|id| *id != first) {
             // Too unlikely to exceed the best with any random number.
-            if values[id as usize] + GUMBEL_MAX < best.1 {
+            if values[id as usize] + MAX_GUMBEL < best.1 {
                 continue;
             }
             let score = score(id);

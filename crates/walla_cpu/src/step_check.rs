@@ -3,7 +3,7 @@
 
 use walla_device::Program;
 use walla_device::step::{OutputRow, StepRow, StepView};
-use walla_types::{CANDIDATES_MAX, PENALTY_WINDOW_MAX};
+use walla_types::{MAX_CANDIDATES, MAX_PENALTY_WINDOW};
 
 use crate::cache::Cache;
 
@@ -21,10 +21,10 @@ pub(crate) fn check(
 ) -> Result<(), String> {
     let header = step.header;
     let bounds = [
-        ("rows", header.rows, program.rows_max),
-        ("outputs", header.outputs, program.outputs_max),
-        ("sequences", header.sequences, program.layout.sequences_max),
-        ("biases", header.biases, program.layout.biases_max),
+        ("rows", header.rows, program.max_rows),
+        ("outputs", header.outputs, program.max_outputs),
+        ("sequences", header.sequences, program.layout.max_sequences),
+        ("biases", header.biases, program.layout.max_biases),
     ];
     for (what, count, max) in bounds {
         if count > max {
@@ -74,10 +74,10 @@ fn check_row(
         return Err(format!("token {} of {tokens}", row.token));
     }
     let pages = program.layout.pages_per_sequence;
-    if row.position >= program.context_max || row.position / cache.desc.page_tokens >= pages {
+    if row.position >= program.max_context || row.position / cache.desc.page_tokens >= pages {
         return Err(format!("position {} beyond the context", row.position));
     }
-    if row.sequence >= cache.desc.sequences_max || row.table >= step.header.sequences {
+    if row.sequence >= cache.desc.max_sequences || row.table >= step.header.sequences {
         return Err(format!("sequence {} or table {} is unknown", row.sequence, row.table));
     }
     let below =
@@ -107,7 +107,7 @@ fn check_output(output: &OutputRow, step: &StepView<'_>) -> Result<(), String> {
     if output.mask > step.header.masks {
         return Err(format!("mask {} of {}", output.mask, step.header.masks));
     }
-    if output.candidates > CANDIDATES_MAX || output.penalty_window > PENALTY_WINDOW_MAX {
+    if output.candidates > MAX_CANDIDATES || output.penalty_window > MAX_PENALTY_WINDOW {
         return Err("more candidates or a longer penalty window than there can be".to_owned());
     }
     Ok(())

@@ -241,12 +241,12 @@ fn cores_from_files(read: Read<'_>) -> Option<usize> {
 /// The numbers of a list such as `0-3,8`; `None` if it is malformed, or if a number is too large
 /// for any machine.
 fn cpus(list: &str) -> Option<Vec<u32>> {
-    const CPUS_MAX: u32 = 1 << 16;
+    const MAX_CPUS: u32 = 1 << 16;
     let mut all = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        if last >= CPUS_MAX {
+        if last >= MAX_CPUS {
             return None;
         }
         all.extend(first..=last);

@@ -96,7 +96,7 @@ pub(crate) fn product(
     rows: usize,
 ) -> u64 {
     const BYTES: u64 = 24;
-    let speed: u64 = match (variant, ty.is_quantised()) {
+    let speed: u64 = match (variant, ty.is_quantized()) {
         (Variant::Scalar, _) | (Variant::Neon, false) => 1,
         (Variant::Neon, true) => 20,
         (Variant::Avx2Fma | Variant::AvxVnni | Variant::Avx512Vnni, false) => 25,

@@ -5,7 +5,7 @@ use walla_types::RopePairs;
 
 use crate::experts::{Block, Choice};
 use crate::memory::{Bytes, filled};
-use crate::quantise::Group;
+use crate::quantize::Group;
 use crate::sync::Mutex;
 
 /// Rotary position embedding.

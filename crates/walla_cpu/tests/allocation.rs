@@ -62,7 +62,7 @@ fn allocates_nothing(delta: Option<DeltaShape>, inputs: Option<usize>) {
         while !harness.device.poll(harness.event).unwrap() {
             std::thread::yield_now();
         }
-        harness.device.synchronise().unwrap();
+        harness.device.synchronize().unwrap();
     };
     // A thread creates its handle when it first runs, on a busy machine after many steps.
     let (mut quiet, mut known) = (0, 0);

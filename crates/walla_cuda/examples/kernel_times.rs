@@ -110,7 +110,7 @@ fn prepare(
         // One page is reserved for padding.
         pages: 1 + agents * pages_of(context),
         page_tokens: PAGE_TOKENS,
-        sequences_max: 64,
+        max_sequences: 64,
         kv_type: KvType::F16,
     })?;
     let step = device.create_buffer("step", layout.bytes())?;
@@ -118,9 +118,9 @@ fn prepare(
         name: "a step".to_owned(),
         phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
         pure_decode: chunk == 1,
-        rows_max: agents * chunk,
-        outputs_max: agents,
-        context_max: context + PAGE_TOKENS,
+        max_rows: agents * chunk,
+        max_outputs: agents,
+        max_context: context + PAGE_TOKENS,
         vocab: shape.vocab,
         slots: model.slots,
         cache,

@@ -53,7 +53,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
         // One page is reserved for padding.
         pages: 1 + pages_of(first) + 63 * pages_of(others),
         page_tokens: PAGE_TOKENS,
-        sequences_max: 64,
+        max_sequences: 64,
         kv_type,
     })?;
     let step = d.create_buffer("step", layout.bytes())?;
@@ -61,13 +61,13 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let logits = d.create_buffer("logits", 4 * 64 * shape.vocab as usize)?;
     let host = d.create_host("step", layout.bytes())?;
     let stream = d.create_stream(StreamPriority::Low)?;
-    let program = |rows: u32, context_max: u32| Program {
+    let program = |rows: u32, max_context: u32| Program {
         name: format!("{rows} rows"),
         phase: Phase::Decode,
         pure_decode: true,
-        rows_max: rows,
-        outputs_max: rows,
-        context_max,
+        max_rows: rows,
+        max_outputs: rows,
+        max_context,
         vocab: shape.vocab,
         slots: model.slots.clone(),
         cache,
@@ -95,7 +95,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
         prepared[0].mode,
         gpu.kernel_image,
     );
-    for (c, &context_max) in tiers.iter().enumerate() {
+    for (c, &max_context) in tiers.iter().enumerate() {
         let context = contexts[c / 2];
         for (b, rows) in BUCKETS.into_iter().enumerate() {
             if only.agents.is_some_and(|only| only != rows) {
@@ -103,7 +103,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             }
             let graph = prepared[c * BUCKETS.len() + b].graph;
             let first = only.first_context.unwrap_or(context);
-            if first > context_max {
+            if first > max_context {
                 continue;
             }
             let mut its = [context; 64];
@@ -113,14 +113,14 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             })?;
             let mut best = f64::MAX;
             for _ in 0..4 {
-                d.synchronise()?;
+                d.synchronize()?;
                 let start = Instant::now();
                 let times = 20;
                 for _ in 0..times {
                     d.upload(stream, host, step, layout.bytes_with(rows))?;
                     d.launch(stream, graph)?;
                 }
-                d.synchronise()?;
+                d.synchronize()?;
                 best = best.min(start.elapsed().as_secs_f64() * 1e3 / f64::from(times));
             }
             let HeadShape { kv_heads, head_dim, .. } = shape.heads;
@@ -130,7 +130,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
                 * u64::from(context * (rows - 1) + first);
             let floor_ms = (model.weight_bytes + kv) as f64 / 4.3e12 * 1e3;
             println!(
-                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"first_context\": {first}, \"context_max\": {context_max}, \"agents\": {rows}, \
+                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"first_context\": {first}, \"context_max\": {max_context}, \"agents\": {rows}, \
                  \"step_ms\": {best:.3}, \"floor_ms\": {floor_ms:.3}, \"share\": {:.2}}}",
                 shape.name,
                 floor_ms / best

@@ -1,7 +1,7 @@
 //! Cache memory and cache operations.
 
 use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError, KvType};
-use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
+use walla_types::{MAX_PENALTY_WINDOW, RopePairs};
 
 use crate::driver::{Blocks, Context, DeviceMemory, Launch, Resized, Stream};
 use crate::enqueue::enqueue;
@@ -23,8 +23,8 @@ pub(crate) fn create(
 ) -> Result<(Cache, u64), DeviceError> {
     let bytes_of = |layer: &CacheLayer| layer_bytes(desc, layer);
     let sizes: Option<Vec<_>> = desc.layers.iter().map(bytes_of).collect();
-    let sequences = desc.sequences_max as usize;
-    let recent_bytes = sequences.checked_mul(4 * PENALTY_WINDOW_MAX as usize);
+    let sequences = desc.max_sequences as usize;
+    let recent_bytes = sequences.checked_mul(4 * MAX_PENALTY_WINDOW as usize);
     let (Some(sizes), Some(recent_bytes)) = (sizes, recent_bytes) else {
         return Err(DeviceError::Invalid("a cache larger than the address space".to_owned()));
     };
@@ -125,12 +125,12 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
             })
         }
         CacheLayer::ShortConv { width, taps } => {
-            let numbers = product(&[desc.sequences_max, taps.saturating_sub(1), width])?;
+            let numbers = product(&[desc.max_sequences, taps.saturating_sub(1), width])?;
             Some(LayerBytes::State([numbers.checked_mul(4)?]))
         }
         CacheLayer::DeltaNet(shape) => {
             let numbers = DeltaState::of(shape)?.numbers as usize;
-            let numbers = numbers.checked_mul(desc.sequences_max as usize)?;
+            let numbers = numbers.checked_mul(desc.max_sequences as usize)?;
             Some(LayerBytes::State([numbers.checked_mul(4)?]))
         }
     }
@@ -218,10 +218,10 @@ fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
         }
         CacheCommand::ShiftRecent { sequence, from, end, turn } => {
             let starts = i64::from(from) + i64::from(turn) >= 0;
-            sequence < desc.sequences_max && from <= end && starts
+            sequence < desc.max_sequences && from <= end && starts
         }
-        CacheCommand::CopySequence { from, to } => from.max(to) < desc.sequences_max,
-        CacheCommand::ClearSequence { sequence } => sequence < desc.sequences_max,
+        CacheCommand::CopySequence { from, to } => from.max(to) < desc.max_sequences,
+        CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
     }
 }
 
@@ -266,7 +266,7 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
         CacheCommand::ShiftRecent { sequence, from, end, turn } => {
             (params.from, params.from_cell, params.to) = (from, end, sequence);
             params.position_shift = turn;
-            ("shift_recent", [1, 1, 1], PENALTY_WINDOW_MAX, params)
+            ("shift_recent", [1, 1, 1], MAX_PENALTY_WINDOW, params)
         }
         CacheCommand::CopySequence { from, to } => {
             (params.from, params.to) = (from, to);

@@ -4,14 +4,14 @@ use walla_device::{
     CacheDesc, CacheImage, CacheLayer, CachePart, DeviceError, ImageNumber, ImagePart, ImageState,
     KvType,
 };
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
 use crate::lower::DeltaState;
 use crate::resources::{Cache, LayerMemory};
 
 /// Bytes of a sequence's recent tokens.
-const RECENT_BYTES: usize = 4 * PENALTY_WINDOW_MAX as usize;
+const RECENT_BYTES: usize = 4 * MAX_PENALTY_WINDOW as usize;
 
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,11 +141,11 @@ pub(crate) fn copy_part(
                 LayerMemory::States { states } => Some((state_bytes(layer)?, states)),
                 LayerMemory::Kv { .. } => None,
             });
-            let state = states.nth(index as usize).filter(|_| sequence < desc.sequences_max);
+            let state = states.nth(index as usize).filter(|_| sequence < desc.max_sequences);
             let (bytes, states) = state.ok_or_else(outside)?;
             copy.enqueue((states, sequence as usize * bytes), image, bytes)
         }
-        CachePart::Recent { sequence } if sequence < desc.sequences_max => {
+        CachePart::Recent { sequence } if sequence < desc.max_sequences => {
             copy.enqueue((&cache.recent, sequence as usize * RECENT_BYTES), image, RECENT_BYTES)
         }
         CachePart::Recent { .. } => Err(outside()),

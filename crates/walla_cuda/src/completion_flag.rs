@@ -15,10 +15,10 @@ use crate::resources::{Host, Resources, Word, Written, unknown};
 
 /// Polls of a completion flag before the driver is queried for errors. A query takes as long as
 /// some hundred polls.
-const MISSES_MAX: u32 = 32;
+const MAX_MISSES: u32 = 32;
 
 /// Result blocks of one mapped allocation: at most the slots of an executor's ring.
-const BLOCKS_MAX: usize = 64;
+const MAX_BLOCKS: usize = 64;
 
 impl Resources {
     /// Whether all programs that wrote this range of mapped memory have completed.
@@ -42,7 +42,7 @@ impl CudaDevice {
         let buffer = BufferId(self.resources.buffers.len() as u32);
         let host = HostId(self.resources.hosts.len() as u32);
         self.resources.buffers.push(memory.mapped());
-        let written = Some(Vec::with_capacity(BLOCKS_MAX));
+        let written = Some(Vec::with_capacity(MAX_BLOCKS));
         self.resources.hosts.push(Host { memory, copies: Vec::new(), written });
         Ok((buffer, host))
     }
@@ -92,7 +92,7 @@ impl CudaDevice {
         };
         let mut is_there = stands(self)?;
         let misses = word.misses + 1;
-        if self.context.is_lost() || (!is_there && misses.is_multiple_of(MISSES_MAX)) {
+        if self.context.is_lost() || (!is_there && misses.is_multiple_of(MAX_MISSES)) {
             // The query reports a broken device.
             let raw = self.resources.stream(stream)?.raw;
             let is_idle = self.context.stream_is_idle(raw)?;

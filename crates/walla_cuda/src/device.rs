@@ -133,7 +133,7 @@ impl CudaDevice {
     /// Fills device memory with zeros and waits for the fill.
     pub(crate) fn zeroed(&self, memory: DeviceMemory) -> Result<DeviceMemory, DeviceError> {
         self.context.fill(self.capture, &memory, 0)?;
-        self.context.synchronise()?;
+        self.context.synchronize()?;
         Ok(memory)
     }
 
@@ -282,7 +282,7 @@ impl Device for CudaDevice {
     }
 
     fn resize_cache(&mut self, cache: CacheId, pages: u32) -> Result<(), DeviceError> {
-        self.synchronise()?;
+        self.synchronize()?;
         let resized = cache::resize(&self.context, self.resources.cache(cache)?, pages)?;
         self.used.cache_bytes += resized.mapped_bytes;
         self.used.cache_bytes -= resized.unmapped_bytes;
@@ -290,7 +290,7 @@ impl Device for CudaDevice {
         for memory in &resized.mapped {
             self.context.fill(self.capture, memory, 0)?;
         }
-        self.context.synchronise()
+        self.context.synchronize()
     }
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
@@ -333,7 +333,7 @@ impl Device for CudaDevice {
 
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         // Copies of weights may still be in flight.
-        self.context.synchronise()?;
+        self.context.synchronize()?;
         self.staging.release_buffers();
         let facts = &self.context.gpu().facts;
         let workspace = Workspace::of(&self.resources, facts, self.warpgroups, &programs)?;
@@ -357,7 +357,7 @@ impl Device for CudaDevice {
             self.resources.programs.push(ProgramState { launches, result_bytes, graph, step_ring });
             prepared.push(Prepared { graph: id, mode });
         }
-        self.context.synchronise()?;
+        self.context.synchronize()?;
         Ok(prepared)
     }
 
@@ -512,8 +512,8 @@ impl Device for CudaDevice {
         Ok(complete)
     }
 
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
-        self.context.synchronise()?;
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.context.synchronize()?;
         for stream in &mut self.resources.streams {
             stream.completed = stream.enqueued;
         }

@@ -10,7 +10,7 @@ use crate::kernels::Kernels;
 
 /// Largest upload by kernel. The bus transfers as much in some 5 us, about the overhead of a copy
 /// engine; the step block of 64 agents with 1,024 tokens each takes 30 to 90 KiB.
-const BYTES_MAX: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 const WORD_BYTES: usize = 16;
 
@@ -50,7 +50,7 @@ impl Fetch {
         let words = bytes.div_ceil(WORD_BYTES);
         // The last, partial word is read whole.
         let fits = words * WORD_BYTES <= from.bytes() && bytes <= to.bytes();
-        if bytes == 0 || bytes > BYTES_MAX || !fits {
+        if bytes == 0 || bytes > MAX_BYTES || !fits {
             return context.upload(stream, (from, 0), (to, 0), bytes);
         }
         let (from, to) = (from.address(), to.address());

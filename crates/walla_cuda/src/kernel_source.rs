@@ -267,8 +267,8 @@ fn constants_of_steps_match_the_kernels() {
 
     let source = KernelSource::read(&["common/walla.cuh", "step/step.cuh"]);
     for (name, host) in [
-        ("CANDIDATES_MAX", walla_types::CANDIDATES_MAX),
-        ("PENALTY_WINDOW_MAX", walla_types::PENALTY_WINDOW_MAX),
+        ("CANDIDATES_MAX", walla_types::MAX_CANDIDATES),
+        ("PENALTY_WINDOW_MAX", walla_types::MAX_PENALTY_WINDOW),
         ("ROW_LAST_OF_SEQUENCE", StepRow::LAST_OF_SEQUENCE),
         ("OUTPUT_SAMPLE", OutputRow::SAMPLE),
         ("RESULT_SAMPLED", ResultRow::SAMPLED),

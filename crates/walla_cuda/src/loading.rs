@@ -32,7 +32,7 @@ const PART_BYTES_MIN: usize = 256 << 10;
 
 /// Maximum repacking threads: eight saturate the bus (0.3 to 1.7 GB/s each), and a game uses its
 /// other cores while a model loads.
-const WORKERS_MAX: usize = 8;
+const MAX_WORKERS: usize = 8;
 
 /// Pieces in addition to one per worker: they are being copied.
 const PIECES_COPYING: usize = 4;
@@ -91,7 +91,7 @@ impl Staging {
     pub(crate) fn create(context: &Context, settings: LoadSettings) -> Result<Self, DeviceError> {
         let LoadSettings { threads, host_table_bytes_min } = settings;
         let cores = || thread::available_parallelism().map_or(1, usize::from);
-        let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
+        let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, MAX_WORKERS);
         let piece = |_| {
             let memory = context.allocate_pinned("pieces of weights", PIECE_BYTES)?;
             Ok(Piece { memory, copied: context.create_event()? })
@@ -146,8 +146,8 @@ impl Staging {
         let (row_bytes, layout, kind) = shape(desc, source.bytes())?;
         let tiles_all = (desc.rows as usize).div_ceil(TILE_ROWS);
         let tile_bytes = layout.tile_bytes();
-        let tiles_max = PIECE_BYTES / tile_bytes;
-        if tiles_max == 0 {
+        let max_tiles = PIECE_BYTES / tile_bytes;
+        if max_tiles == 0 {
             let what = format!("rows of {} numbers ({})", desc.cols, desc.name);
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
@@ -155,7 +155,7 @@ impl Staging {
         let pinned = pinned.map(RefCell::new);
         // A small matrix is divided evenly, but not into parts too small for a thread.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
-        let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
+        let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(max_tiles);
         let buffers = std::mem::take(&mut self.buffers);
         // No type takes more bytes in the file than in a tile, so a part is at most as large as a
         // piece.

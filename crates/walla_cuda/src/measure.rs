@@ -58,7 +58,7 @@ impl Read {
         let sink = context.allocate("a measurement", 4)?;
         // Not zeros: some GPUs read zeros faster.
         context.fill(stream, &memory, 0x5a)?;
-        context.synchronise()?;
+        context.synchronize()?;
         let count = bytes / 16;
         let params = ReadParams { words: memory.address(), sink: sink.address(), count };
         let blocks = context.gpu().facts.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
@@ -87,7 +87,7 @@ pub(crate) fn read_bytes_per_second(
     let read = Read::prepare(context, kernels, stream, bytes)?;
     let round = || {
         (0..LAUNCHES).try_for_each(|_| read.enqueue(context, stream))?;
-        context.synchronise()
+        context.synchronize()
     };
     round()?;
     let mut best_seconds = f64::INFINITY;

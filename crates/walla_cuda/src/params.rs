@@ -210,8 +210,8 @@ pub(crate) struct AttendParams {
     pub arrivals: Address,
     pub window: u32,
     pub scale: f32,
-    pub slots_max: u32,
-    pub rows_max: u32,
+    pub max_slots: u32,
+    pub max_rows: u32,
     pub deferred: DeferredSplits,
 }
 
@@ -245,7 +245,7 @@ pub(crate) struct AttentionParams {
     pub heads: u32,
     pub window: u32,
     pub scale: f32,
-    pub chunks_max: u32,
+    pub max_chunks: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]

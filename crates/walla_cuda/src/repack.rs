@@ -134,7 +134,7 @@ fn lane(row: usize, t: usize) -> usize {
 /// largest, which is negligible next to the rounding of f32 sums.
 ///
 /// Scales of quantised numbers are multiplied in the same way. Kernels read integers as f16 values
-/// that are 2^-24 times the integer (`kernels/gemm/dequantise.cuh`). Scales at f16's upper end are
+/// that are 2^-24 times the integer (`kernels/gemm/dequantize.cuh`). Scales at f16's upper end are
 /// therefore needed for products with full f16 precision. Minimums are not multiplied with such
 /// integers. They are scaled down by [`MINIMUM_FACTOR`], so that minimums up to 16 times as large
 /// as scales still fit in f16.
@@ -161,7 +161,7 @@ impl Scaling {
             0 => 1.0,
             _ => power_of_two((14 + 127 - exponent).min(126)),
         };
-        let unit = if ty.is_quantised() { INTEGER_UNIT } else { 1.0 };
+        let unit = if ty.is_quantized() { INTEGER_UNIT } else { 1.0 };
         Self { stored, found: 1.0 / (stored * unit) }
     }
 }
@@ -172,7 +172,7 @@ fn power_of_two(exponent: i32) -> f32 {
 
 /// Whether a type is stored scaled: F32 and F16 are stored unchanged.
 pub(crate) fn is_scaled(ty: TensorType) -> bool {
-    ty.is_quantised() || ty == TensorType::BF16
+    ty.is_quantized() || ty == TensorType::BF16
 }
 
 /// The largest finite magnitude that [`Scaling`] must represent, in some rows of a matrix: of BF16

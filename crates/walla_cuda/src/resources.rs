@@ -77,12 +77,12 @@ pub(crate) struct Cache {
     pub(crate) table: DeviceMemory,
     /// `[sequences]` u32.
     pub(crate) last_sampled: DeviceMemory,
-    /// `[sequences, PENALTY_WINDOW_MAX]` u32.
+    /// `[sequences, MAX_PENALTY_WINDOW]` u32.
     pub(crate) recent: DeviceMemory,
 }
 
 /// Waits that a stream remembers. Older ones are forgotten, which only costs a driver query.
-const WAITS_MAX: usize = 64;
+const MAX_WAITS: usize = 64;
 
 /// A stream and its progress: every call on it takes the next ticket.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     pub(crate) fn new(raw: Stream) -> Self {
-        Self { raw, enqueued: 0, completed: 0, waits: VecDeque::with_capacity(WAITS_MAX) }
+        Self { raw, enqueued: 0, completed: 0, waits: VecDeque::with_capacity(MAX_WAITS) }
     }
 }
 
@@ -234,7 +234,7 @@ impl Resources {
         if let (Some((other, other_ticket)), Some(stream)) = (recorded, stream)
             && other != id
         {
-            if stream.waits.len() == WAITS_MAX {
+            if stream.waits.len() == MAX_WAITS {
                 stream.waits.pop_front();
             }
             stream.waits.push_back((ticket, other, other_ticket));

@@ -3,7 +3,7 @@
 use walla_demo_model::{ALIGNMENT, FILE_NAME, GGUF, SHA256};
 
 /// The registry accepts crates of up to 10 MB; the rest of the crate needs a part of it.
-const BYTES_MAX: usize = 9_000_000;
+const MAX_BYTES: usize = 9_000_000;
 
 #[test]
 fn the_file_is_the_documented_one() {
@@ -17,8 +17,8 @@ fn the_file_is_the_documented_one() {
 #[test]
 fn the_file_fits_into_a_crate() {
     assert!(
-        GGUF.len() <= BYTES_MAX,
-        "{FILE_NAME} has {} bytes, {BYTES_MAX} are allowed",
+        GGUF.len() <= MAX_BYTES,
+        "{FILE_NAME} has {} bytes, {MAX_BYTES} are allowed",
         GGUF.len()
     );
 }

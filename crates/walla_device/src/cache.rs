@@ -65,7 +65,7 @@ pub enum CacheLayer {
 ///
 /// In addition to pages and the states of recurrent layers, each sequence has the last sampled
 /// token (so that the next step can be launched before the host has read it) and the most recent
-/// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that
+/// [`MAX_PENALTY_WINDOW`](walla_types::MAX_PENALTY_WINDOW) tokens, indexed by position modulo that
 /// number (for penalties). All of it is initially zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDesc {
@@ -76,7 +76,7 @@ pub struct CacheDesc {
     /// Tokens per page.
     pub page_tokens: u32,
     /// Number of sequences: every [`SeqId`](walla_types::SeqId) is below it.
-    pub sequences_max: u32,
+    pub max_sequences: u32,
     /// Storage format of keys and values.
     pub kv_type: KvType,
 }

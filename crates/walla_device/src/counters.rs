@@ -80,7 +80,7 @@ counters! {
         /// Graphs instantiated. Zero during play.
         instantiations: "instantiations",
         /// Blocking waits for the device. Zero during play.
-        synchronisations: "synchronisations",
+        synchronizations: "synchronisations",
     }
 }
 

@@ -314,7 +314,7 @@ pub trait Device: Send {
     /// Blocks until the event's latest record has completed: for tools, tests and benchmarks, never
     /// during play. The default polls; a device that shares the processor with its owner parks the
     /// calling thread instead.
-    fn synchronise_event(&mut self, event: EventId) -> Result<(), DeviceError> {
+    fn synchronize_event(&mut self, event: EventId) -> Result<(), DeviceError> {
         while !self.poll(event)? {
             std::thread::yield_now();
         }
@@ -323,5 +323,5 @@ pub trait Device: Send {
 
     /// Blocks until all enqueued work is complete: for loading, tests and benchmarks, never during
     /// play.
-    fn synchronise(&mut self) -> Result<(), DeviceError>;
+    fn synchronize(&mut self) -> Result<(), DeviceError>;
 }

@@ -12,8 +12,8 @@ pub enum CachePart<'a> {
         /// Index of the state.
         index: u32,
     },
-    /// Recent tokens of a sequence: `[PENALTY_WINDOW_MAX]` u32, by position modulo
-    /// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX).
+    /// Recent tokens of a sequence: `[MAX_PENALTY_WINDOW]` u32, by position modulo
+    /// [`MAX_PENALTY_WINDOW`](walla_types::MAX_PENALTY_WINDOW).
     Recent {
         /// The sequence.
         sequence: u32,
@@ -65,7 +65,7 @@ impl ImageNumber {
 
 /// 65,504, the largest f16 number: the limit of keys and values. Larger ones can lead to NaN in
 /// later layers, whose keys and values would stay in pages for their next owners.
-const KV_MAX: f32 = 65_504.0;
+const MAX_KV: f32 = 65_504.0;
 
 /// The limit of scales of 8-bit numbers, as bits of an f16 number: 515.5, which is below 65,504
 /// divided by 127.
@@ -73,7 +73,7 @@ const SCALE_MAX_BITS: u32 = 0x6007;
 
 /// The limit of recurrent states: 2^24. Squares of it, and sums of products with other numbers, are
 /// far below the largest f32.
-const STATE_MAX: f32 = 16_777_216.0;
+const MAX_STATE: f32 = 16_777_216.0;
 
 /// Keys, values or scales of one layer in one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ impl ImagePart {
         match self.number {
             ImageNumber::F16 if self.numbers == 1 => SCALE_MAX_BITS,
             ImageNumber::F16 => 0x7bff,
-            _ => KV_MAX.to_bits(),
+            _ => MAX_KV.to_bits(),
         }
     }
 }
@@ -112,7 +112,7 @@ impl ImageState {
     /// Whether all numbers of a state can be given to a device.
     #[must_use]
     pub fn is_valid(&self, bytes: &[u8]) -> bool {
-        self.number.are_within(bytes, STATE_MAX.to_bits())
+        self.number.are_within(bytes, MAX_STATE.to_bits())
     }
 }
 
@@ -232,8 +232,8 @@ mod tests {
             }
         }
         let f32 = ImageNumber::F32;
-        let fits = |number: f32| f32.are_within(&number.to_le_bytes(), KV_MAX.to_bits());
-        assert!(fits(-KV_MAX) && !fits(-65_505.0) && !fits(f32::NEG_INFINITY) && !fits(f32::NAN));
+        let fits = |number: f32| f32.are_within(&number.to_le_bytes(), MAX_KV.to_bits());
+        assert!(fits(-MAX_KV) && !fits(-65_505.0) && !fits(f32::NEG_INFINITY) && !fits(f32::NAN));
         let scale = ImagePart { heads: 1, numbers: 1, number: ImageNumber::F16, cells_last: false };
         let fits = |bits: u16| scale.number.are_within(&bits.to_le_bytes(), scale.max_bits());
         assert!(fits(0xe007) && !fits(0x6008));

@@ -17,7 +17,7 @@
 //!
 //! # Rules
 //! 1. One thread owns a device. After programs are prepared, only [`Device::resize_cache`],
-//!    [`Device::synchronise`], [`Device::synchronise_event`] and dropping the device may block.
+//!    [`Device::synchronize`], [`Device::synchronize_event`] and dropping the device may block.
 //! 2. Nothing is freed before the device is dropped: no handle can dangle, and the device owns
 //!    memory in flight.
 //! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].

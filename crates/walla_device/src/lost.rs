@@ -182,7 +182,7 @@ impl Device for LostDevice {
         self.lost("poll")
     }
 
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
         self.lost("synchronise")
     }
 }

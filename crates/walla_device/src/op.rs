@@ -458,7 +458,7 @@ pub enum Phase {
     Prefill,
 }
 
-/// A forward pass of at most `rows_max` rows, as data.
+/// A forward pass of at most `max_rows` rows, as data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// Name for logs and traces.
@@ -470,11 +470,11 @@ pub struct Program {
     /// launch as attention) or ignore it: results are the same.
     pub pure_decode: bool,
     /// Rows of the bucket; a step may use fewer.
-    pub rows_max: u32,
-    /// Output rows of the bucket, at most `rows_max`; a step may use fewer.
-    pub outputs_max: u32,
+    pub max_rows: u32,
+    /// Output rows of the bucket, at most `max_rows`; a step may use fewer.
+    pub max_outputs: u32,
     /// Longest context of any row, in tokens: an exclusive bound on positions.
-    pub context_max: u32,
+    pub max_context: u32,
     /// Elements per row of logits, or of the results of [`Op::Hidden`].
     pub vocab: u32,
     /// Activations.
@@ -488,7 +488,7 @@ pub struct Program {
     /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot)
     /// selects one.
     pub results: BufferId,
-    /// `[outputs_max, vocab]` f32.
+    /// `[max_outputs, vocab]` f32.
     pub logits: BufferId,
     /// The mask block: `[masks, mask_words(vocab)]` u32, see
     /// [`mask_words`](crate::step::mask_words); its size limits the number of masks. `None`: no

@@ -14,7 +14,7 @@ pub struct OpenOptions {
     pub threads: Option<u32>,
     /// Device memory limit in bytes: allocations beyond it return
     /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: the free memory of the device.
-    pub memory_bytes_max: Option<u64>,
+    pub max_memory_bytes: Option<u64>,
     /// Context of a GPU device. Default: a separate one.
     pub gpu_context: GpuContext,
 }

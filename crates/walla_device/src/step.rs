@@ -6,21 +6,21 @@
 //! | part | type | count |
 //! |---|---|---|
 //! | header | [`StepHeader`] | 1 |
-//! | rows | [`StepRow`] | `rows_max` |
-//! | outputs | [`OutputRow`] | `outputs_max` |
-//! | biases | [`BiasRow`] | `biases_max` |
-//! | page tables | `u32` | `sequences_max * pages_per_sequence` |
+//! | rows | [`StepRow`] | `max_rows` |
+//! | outputs | [`OutputRow`] | `max_outputs` |
+//! | biases | [`BiasRow`] | `max_biases` |
+//! | page tables | `u32` | `max_sequences * pages_per_sequence` |
 //!
 //! Page tables are last, so that a copy can end after the sequences of the step. Masks of allowed
 //! tokens are stored in a separate block, the **mask block**
 //! ([`Program::masks`](crate::Program::masks)), which a step without masks need not copy. A
-//! **result block** is returned: [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] ×
-//! `outputs_max * CANDIDATES_MAX`.
+//! **result block** is returned: [`ResultHeader`], [`ResultRow`] × `max_outputs`, [`Candidate`] ×
+//! `max_outputs * MAX_CANDIDATES`.
 //!
 //! All numbers are little-endian, as on every platform that walla supports.
 
 use bytemuck::{Pod, Zeroable};
-use walla_types::CANDIDATES_MAX;
+use walla_types::MAX_CANDIDATES;
 
 /// Counts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -225,13 +225,13 @@ const _: () = assert!(size_of::<Candidate>() == 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepLayout {
     /// Rows of the largest bucket.
-    pub rows_max: u32,
+    pub max_rows: u32,
     /// Outputs of the largest bucket.
-    pub outputs_max: u32,
+    pub max_outputs: u32,
     /// Biases of all outputs together.
-    pub biases_max: u32,
+    pub max_biases: u32,
     /// Sequences of one step.
-    pub sequences_max: u32,
+    pub max_sequences: u32,
     /// Entries of one page table.
     pub pages_per_sequence: u32,
 }
@@ -250,19 +250,19 @@ impl StepLayout {
     /// Byte offset of the outputs.
     #[must_use]
     pub const fn outputs_offset(&self) -> usize {
-        align(self.rows_offset() + self.rows_max as usize * size_of::<StepRow>())
+        align(self.rows_offset() + self.max_rows as usize * size_of::<StepRow>())
     }
 
     /// Byte offset of the biases.
     #[must_use]
     pub const fn biases_offset(&self) -> usize {
-        align(self.outputs_offset() + self.outputs_max as usize * size_of::<OutputRow>())
+        align(self.outputs_offset() + self.max_outputs as usize * size_of::<OutputRow>())
     }
 
     /// Byte offset of the page tables.
     #[must_use]
     pub const fn tables_offset(&self) -> usize {
-        align(self.biases_offset() + self.biases_max as usize * size_of::<BiasRow>())
+        align(self.biases_offset() + self.max_biases as usize * size_of::<BiasRow>())
     }
 
     /// Bytes of the step block up to the end of `sequences` page tables: the size of a step's
@@ -276,7 +276,7 @@ impl StepLayout {
     /// Bytes of the whole step block.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        align(self.bytes_with(self.sequences_max))
+        align(self.bytes_with(self.max_sequences))
     }
 
     /// Byte offset of the result rows in a result block.
@@ -288,13 +288,13 @@ impl StepLayout {
     /// Byte offset of the candidates in a result block.
     #[must_use]
     pub const fn candidates_offset(&self) -> usize {
-        align(self.result_rows_offset() + self.outputs_max as usize * size_of::<ResultRow>())
+        align(self.result_rows_offset() + self.max_outputs as usize * size_of::<ResultRow>())
     }
 
     /// Bytes of one result block: the stride of the ring.
     #[must_use]
     pub const fn result_bytes(&self) -> usize {
-        let candidates = self.outputs_max as usize * CANDIDATES_MAX as usize;
+        let candidates = self.max_outputs as usize * MAX_CANDIDATES as usize;
         align(self.candidates_offset() + candidates * size_of::<Candidate>())
     }
 
@@ -326,7 +326,7 @@ pub struct StepView<'a> {
     pub outputs: &'a [OutputRow],
     /// All biases, including unused ones.
     pub biases: &'a [BiasRow],
-    /// `[sequences_max, pages_per_sequence]`.
+    /// `[max_sequences, pages_per_sequence]`.
     pub tables: &'a [u32],
 }
 
@@ -335,12 +335,12 @@ impl<'a> StepView<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
-        let tables = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
+        let tables = layout.max_sequences.checked_mul(layout.pages_per_sequence)?;
         Some(Self {
             header: part::<StepHeader>(bytes, 0, 1)?.first()?,
-            rows: part(bytes, layout.rows_offset(), layout.rows_max)?,
-            outputs: part(bytes, layout.outputs_offset(), layout.outputs_max)?,
-            biases: part(bytes, layout.biases_offset(), layout.biases_max)?,
+            rows: part(bytes, layout.rows_offset(), layout.max_rows)?,
+            outputs: part(bytes, layout.outputs_offset(), layout.max_outputs)?,
+            biases: part(bytes, layout.biases_offset(), layout.max_biases)?,
             tables: part(bytes, layout.tables_offset(), tables)?,
         })
     }
@@ -357,7 +357,7 @@ pub struct StepViewMut<'a> {
     pub outputs: &'a mut [OutputRow],
     /// All biases.
     pub biases: &'a mut [BiasRow],
-    /// `[sequences_max, pages_per_sequence]`.
+    /// `[max_sequences, pages_per_sequence]`.
     pub tables: &'a mut [u32],
 }
 
@@ -366,7 +366,7 @@ impl<'a> StepViewMut<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
-        let tables_max = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
+        let max_tables = layout.max_sequences.checked_mul(layout.pages_per_sequence)?;
         let (head, rest) = bytes.split_at_mut_checked(layout.rows_offset())?;
         let (rows, rest) =
             rest.split_at_mut_checked(layout.outputs_offset() - layout.rows_offset())?;
@@ -376,10 +376,10 @@ impl<'a> StepViewMut<'a> {
             rest.split_at_mut_checked(layout.tables_offset() - layout.biases_offset())?;
         Some(Self {
             header: part_mut::<StepHeader>(head, 0, 1)?.first_mut()?,
-            rows: part_mut(rows, 0, layout.rows_max)?,
-            outputs: part_mut(outputs, 0, layout.outputs_max)?,
-            biases: part_mut(biases, 0, layout.biases_max)?,
-            tables: part_mut(tables, 0, tables_max)?,
+            rows: part_mut(rows, 0, layout.max_rows)?,
+            outputs: part_mut(outputs, 0, layout.max_outputs)?,
+            biases: part_mut(biases, 0, layout.max_biases)?,
+            tables: part_mut(tables, 0, max_tables)?,
         })
     }
 }
@@ -391,7 +391,7 @@ pub struct ResultView<'a> {
     pub header: &'a ResultHeader,
     /// All result rows, including unused ones.
     pub rows: &'a [ResultRow],
-    /// `[outputs_max, CANDIDATES_MAX]`; empty if the block ends before the candidates.
+    /// `[max_outputs, MAX_CANDIDATES]`; empty if the block ends before the candidates.
     pub candidates: &'a [Candidate],
 }
 
@@ -400,10 +400,10 @@ impl<'a> ResultView<'a> {
     /// aligned to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
-        let candidates = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;
+        let candidates = layout.max_outputs.checked_mul(MAX_CANDIDATES)?;
         Some(Self {
             header: part::<ResultHeader>(bytes, 0, 1)?.first()?,
-            rows: part(bytes, layout.result_rows_offset(), layout.outputs_max)?,
+            rows: part(bytes, layout.result_rows_offset(), layout.max_outputs)?,
             candidates: part(bytes, layout.candidates_offset(), candidates).unwrap_or_default(),
         })
     }
@@ -416,7 +416,7 @@ pub struct ResultViewMut<'a> {
     pub header: &'a mut ResultHeader,
     /// All result rows.
     pub rows: &'a mut [ResultRow],
-    /// `[outputs_max, CANDIDATES_MAX]`.
+    /// `[max_outputs, MAX_CANDIDATES]`.
     pub candidates: &'a mut [Candidate],
 }
 
@@ -425,14 +425,14 @@ impl<'a> ResultViewMut<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
-        let candidates_max = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;
+        let max_candidates = layout.max_outputs.checked_mul(MAX_CANDIDATES)?;
         let (head, rest) = bytes.split_at_mut_checked(layout.result_rows_offset())?;
         let (rows, candidates) =
             rest.split_at_mut_checked(layout.candidates_offset() - layout.result_rows_offset())?;
         Some(Self {
             header: part_mut::<ResultHeader>(head, 0, 1)?.first_mut()?,
-            rows: part_mut(rows, 0, layout.outputs_max)?,
-            candidates: part_mut(candidates, 0, candidates_max)?,
+            rows: part_mut(rows, 0, layout.max_outputs)?,
+            candidates: part_mut(candidates, 0, max_candidates)?,
         })
     }
 }
@@ -442,10 +442,10 @@ mod tests {
     use super::*;
 
     const LAYOUT: StepLayout = StepLayout {
-        rows_max: 3,
-        outputs_max: 5,
-        biases_max: 7,
-        sequences_max: 4,
+        max_rows: 3,
+        max_outputs: 5,
+        max_biases: 7,
+        max_sequences: 4,
         pages_per_sequence: 9,
     };
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Frames of work that a batch may take before the rest is forgiven, as in the engine's budget.
-const DEBT_FRAMES_MAX: u32 = 16;
+const MAX_DEBT_FRAMES: u32 = 16;
 /// The value of no budget, or of frames that only the host grants.
 const NONE: u64 = u64::MAX;
 /// Bounds of the time between frames: a longer one is beyond the clock.
@@ -126,9 +126,9 @@ impl Account {
         let is_first = self.token_nanos <= 0.0;
         self.token_nanos = if is_first { sample } else { 0.8 * self.token_nanos + 0.2 * sample };
         let Some(budget) = grants.budget() else { return };
-        let debt_max = budget.as_nanos().saturating_mul(u128::from(DEBT_FRAMES_MAX)) as i128;
+        let max_debt = budget.as_nanos().saturating_mul(u128::from(MAX_DEBT_FRAMES)) as i128;
         let left = self.left_nanos.saturating_sub(time.as_nanos() as i128);
-        self.left_nanos = left.max(debt_max.saturating_neg());
+        self.left_nanos = left.max(max_debt.saturating_neg());
     }
 }
 

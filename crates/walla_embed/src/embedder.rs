@@ -22,7 +22,7 @@ struct Info {
     name: Option<String>,
     hash: u64,
     dimensions: usize,
-    tokens_max: usize,
+    max_tokens: usize,
     pooling: Pooling,
     memory_bytes: u64,
 }
@@ -133,7 +133,7 @@ impl Embedder {
         purpose: Purpose,
     ) -> Result<Vec<Embedding>, EmbedError> {
         let shared = &self.owner.shared;
-        let (texts_max, bytes_max) = shared.part_max();
+        let (max_texts, max_bytes) = shared.max_part();
         let mut done = Vec::with_capacity(texts.len());
         let mut texts = VecDeque::from(texts);
         let mut pending = VecDeque::new();
@@ -141,7 +141,7 @@ impl Embedder {
         while !texts.is_empty() {
             let (mut part, mut bytes) = (Vec::new(), 0);
             while let Some(text) = texts.front() {
-                if !part.is_empty() && (part.len() >= texts_max || bytes + text.len() > bytes_max) {
+                if !part.is_empty() && (part.len() >= max_texts || bytes + text.len() > max_bytes) {
                     break;
                 }
                 bytes += text.len();
@@ -255,7 +255,7 @@ impl Embedder {
     /// Tokens of the longest text.
     #[must_use]
     pub fn context_tokens(&self) -> usize {
-        self.info.tokens_max
+        self.info.max_tokens
     }
 
     /// How tokens become a vector.
@@ -290,7 +290,7 @@ fn load_in_thread(
         name: file.find::<&str>("general.name").ok().flatten().map(str::to_owned),
         hash: load::hash(file, model.pooling)?,
         dimensions: model.width,
-        tokens_max: model.tokens_max,
+        max_tokens: model.max_tokens,
         pooling: model.pooling,
         memory_bytes: model.memory_bytes(),
     };

@@ -66,14 +66,14 @@ pub enum LoadError {
 pub enum EmbedError {
     /// A text has more tokens than the model reads: shorten it, or let it be
     /// [cut](crate::LongTexts::Cut).
-    #[error("text {text} has {tokens} tokens, at most {tokens_max}")]
+    #[error("text {text} has {tokens} tokens, at most {max_tokens}")]
     TooLong {
         /// Index of the text.
         text: usize,
         /// Its tokens.
         tokens: usize,
         /// Tokens of the longest text.
-        tokens_max: usize,
+        max_tokens: usize,
     },
     /// The model adds no tokens to a text, and this text has none.
     #[error("text {text} has no tokens")]
@@ -106,8 +106,8 @@ impl EmbedError {
     #[must_use]
     pub fn behind(self, first: usize) -> Self {
         match self {
-            Self::TooLong { text, tokens, tokens_max } => {
-                Self::TooLong { text: text + first, tokens, tokens_max }
+            Self::TooLong { text, tokens, max_tokens } => {
+                Self::TooLong { text: text + first, tokens, max_tokens }
             }
             Self::Empty { text } => Self::Empty { text: text + first },
             Self::NotFinite { text } => Self::NotFinite { text: text + first },
@@ -118,16 +118,16 @@ impl EmbedError {
 
 /// Sizes of a request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request of {texts} texts and {bytes} bytes, at most {texts_max} and {bytes_max}")]
+#[error("a request of {texts} texts and {bytes} bytes, at most {max_texts} and {max_bytes}")]
 pub struct Refused {
     /// Texts of the request.
     pub texts: usize,
     /// Bytes of its texts.
     pub bytes: usize,
     /// Texts of all requests together.
-    pub texts_max: usize,
+    pub max_texts: usize,
     /// Bytes of all requests together.
-    pub bytes_max: usize,
+    pub max_bytes: usize,
 }
 
 /// Why a request was not queued. It returns the texts.

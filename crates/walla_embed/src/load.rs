@@ -21,14 +21,14 @@ use crate::options::EmbedderOptions;
 /// Default context of models that generate text: the cache holds all of it.
 const DECODER_CONTEXT: u32 = 2_048;
 /// Rows of a step of such a model.
-const DECODER_ROWS_MAX: u32 = 512;
+const MAX_DECODER_ROWS: u32 = 512;
 
 /// Loads the model of a file, in the calling thread.
 pub(crate) fn load(file: &Gguf, options: EmbedderOptions) -> Result<Model, LoadError> {
     if let Some(wrong) = options.wrong() {
         return Err(LoadError::Options(wrong));
     }
-    let asked = options.context_tokens_max.unwrap_or(u32::MAX);
+    let asked = options.max_context_tokens.unwrap_or(u32::MAX);
     let spec = EmbeddingSpec::from_gguf(file, asked.min(DECODER_CONTEXT))?;
     let pooling = options.pooling.or(spec.pooling).ok_or(LoadError::NoPooling)?;
     let tokenizer = Tokenizer::from_gguf(file)?;
@@ -46,19 +46,19 @@ pub(crate) fn load(file: &Gguf, options: EmbedderOptions) -> Result<Model, LoadE
             if pooling != Pooling::Last {
                 return Err(LoadError::Pooling { pooling });
             }
-            let asked = options.context_tokens_max.unwrap_or(DECODER_CONTEXT);
+            let asked = options.max_context_tokens.unwrap_or(DECODER_CONTEXT);
             let context = decoder.context_train.min(asked);
             (Network::Decoder(load_decoder(file, &decoder, context, &options)?), context)
         }
     };
-    Ok(Model { tokenizer, network, width, pooling, tokens_max: context as usize, options })
+    Ok(Model { tokenizer, network, width, pooling, max_tokens: context as usize, options })
 }
 
 fn cpu_options(options: &EmbedderOptions) -> CpuOptions {
     CpuOptions {
         threads: Some(options.threads),
         variant: environment::cpu_variant().and_then(|name| Variant::from_name(&name)),
-        memory_bytes_max: options.memory_bytes_max,
+        max_memory_bytes: options.max_memory_bytes,
         ..CpuOptions::default()
     }
 }
@@ -69,7 +69,7 @@ fn load_decoder(
     context: u32,
     options: &EmbedderOptions,
 ) -> Result<LastHidden, LoadError> {
-    let rows = options.batch_tokens_max.min(DECODER_ROWS_MAX);
+    let rows = options.max_batch_tokens.min(MAX_DECODER_ROWS);
     let device = Box::new(CpuDevice::new(cpu_options(options))?);
     let exec = LastHidden::options(context, rows);
     let executor =
@@ -93,7 +93,7 @@ fn load_encoder(
         heads: model.heads as u32,
         layers: model.layers.iter().map(|layer| loader.layer(layer)).collect::<Result<_, _>>()?,
         // A text is never divided.
-        rows_max: options.batch_tokens_max.max(context),
+        max_rows: options.max_batch_tokens.max(context),
     };
     loader.device.prepare(program)?;
     Ok(loader.device)

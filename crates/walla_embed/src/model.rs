@@ -25,7 +25,7 @@ pub(crate) struct Model {
     pub width: usize,
     pub pooling: Pooling,
     /// Tokens of the longest text.
-    pub tokens_max: usize,
+    pub max_tokens: usize,
     pub options: EmbedderOptions,
 }
 
@@ -55,19 +55,19 @@ impl Model {
     ) -> Result<Tokens, EmbedError> {
         let text = [self.options.prefix(purpose), text].concat();
         // The tokenizer's limit: some 250,000 tokens, many times any model's context.
-        let bytes = text.floor_char_boundary(Tokenizer::TEXT_BYTES_MAX);
+        let bytes = text.floor_char_boundary(Tokenizer::MAX_TEXT_BYTES);
         let options = EncodeOptions { add_special: true, parse_special: false };
         let whole = text.get(..bytes).unwrap_or_default();
         let mut ids = self.tokenizer.encode(whole, options).unwrap_or_default();
-        let (tokens, tokens_max) = (ids.len(), self.tokens_max);
-        let is_cut = tokens > tokens_max || bytes < text.len();
+        let (tokens, max_tokens) = (ids.len(), self.max_tokens);
+        let is_cut = tokens > max_tokens || bytes < text.len();
         if is_cut && self.options.long_texts == LongTexts::Refuse {
-            return Err(EmbedError::TooLong { text: index, tokens, tokens_max });
+            return Err(EmbedError::TooLong { text: index, tokens, max_tokens });
         }
-        if tokens > tokens_max {
+        if tokens > max_tokens {
             // The token that ends every text stays at the end.
             let last = self.tokenizer.eos().filter(|_| self.tokenizer.adds_eos());
-            ids.truncate(tokens_max.saturating_sub(usize::from(last.is_some())));
+            ids.truncate(max_tokens.saturating_sub(usize::from(last.is_some())));
             ids.extend(last);
         }
         if ids.is_empty() {

@@ -36,15 +36,15 @@ pub struct EmbedderOptions {
     pub low_priority: bool,
     /// Ceiling of the model's memory, in bytes. Default `None`: 15/16 of the available memory, on
     /// Linux.
-    pub memory_bytes_max: Option<u64>,
+    pub max_memory_bytes: Option<u64>,
     /// Tokens of one batch: more are faster together, but a batch is not interrupted. A longer text
     /// of an encoder is a separate batch. Default 512; from 1 to 65,536, and at most 512 for
     /// models that generate text.
-    pub batch_tokens_max: u32,
+    pub max_batch_tokens: u32,
     /// Tokens of the longest text, with the tokens at its ends; longer than the model's context has
     /// no effect. Default `None`: the model's context, and 2,048 at most for models that generate
     /// text, whose cache grows with it.
-    pub context_tokens_max: Option<u32>,
+    pub max_context_tokens: Option<u32>,
     /// Texts with more tokens. Default: they are cut.
     pub long_texts: LongTexts,
     /// Precedes the text of a [`Purpose::Query`]; some models need it (bge: `Represent this
@@ -56,11 +56,11 @@ pub struct EmbedderOptions {
     /// Replaces the pooling of the file. Default `None`: the file's, and an error if it has none.
     pub pooling: Option<Pooling>,
     /// Texts of all requests that have not ended. Default 16,384.
-    pub texts_max: usize,
+    pub max_texts: usize,
     /// Bytes of these texts. Default 16 MiB.
-    pub text_bytes_max: usize,
+    pub max_text_bytes: usize,
     /// Requests that have not ended. Default 256.
-    pub requests_max: usize,
+    pub max_requests: usize,
     /// Computing time for each [frame](crate::Embedder::frame): see
     /// [`set_budget`](crate::Embedder::set_budget). Default `None`: no limit.
     pub budget: Option<Duration>,
@@ -71,16 +71,16 @@ impl Default for EmbedderOptions {
         Self {
             threads: 1,
             low_priority: true,
-            memory_bytes_max: None,
-            batch_tokens_max: 512,
-            context_tokens_max: None,
+            max_memory_bytes: None,
+            max_batch_tokens: 512,
+            max_context_tokens: None,
             long_texts: LongTexts::Cut,
             query_prefix: String::new(),
             document_prefix: String::new(),
             pooling: None,
-            texts_max: 16_384,
-            text_bytes_max: 16 << 20,
-            requests_max: 256,
+            max_texts: 16_384,
+            max_text_bytes: 16 << 20,
+            max_requests: 256,
             budget: None,
         }
     }
@@ -100,11 +100,11 @@ impl EmbedderOptions {
     pub(crate) fn wrong(&self) -> Option<String> {
         let settings = [
             ("threads", self.threads as usize, 1..=65_536),
-            ("batch_tokens_max", self.batch_tokens_max as usize, 1..=65_536),
-            ("context_tokens_max", self.context_tokens_max.unwrap_or(4) as usize, 4..=1 << 20),
-            ("texts_max", self.texts_max, 1..=1 << 24),
-            ("text_bytes_max", self.text_bytes_max, 1..=1 << 32),
-            ("requests_max", self.requests_max, 1..=65_536),
+            ("max_batch_tokens", self.max_batch_tokens as usize, 1..=65_536),
+            ("max_context_tokens", self.max_context_tokens.unwrap_or(4) as usize, 4..=1 << 20),
+            ("max_texts", self.max_texts, 1..=1 << 24),
+            ("max_text_bytes", self.max_text_bytes, 1..=1 << 32),
+            ("max_requests", self.max_requests, 1..=65_536),
         ];
         let mut wrong = settings.into_iter().filter(|(_, value, range)| !range.contains(value));
         wrong.next().map(|(name, value, range)| format!("{name} is {value}, expected {range:?}"))

@@ -52,7 +52,7 @@ pub(crate) struct Request {
 impl Shared {
     pub(crate) fn new(options: &EmbedderOptions) -> Self {
         Self {
-            requests: ArrayQueue::new(options.requests_max),
+            requests: ArrayQueue::new(options.max_requests),
             room: Room::new(options),
             waiting: SegQueue::new(),
             grants: Grants::new(options.budget),
@@ -99,8 +99,8 @@ impl Shared {
     }
 
     /// Largest part into which a list of texts is divided: half of the room.
-    pub(crate) fn part_max(&self) -> (usize, usize) {
-        (self.room.texts_max.div_ceil(2), self.room.bytes_max.div_ceil(2))
+    pub(crate) fn max_part(&self) -> (usize, usize) {
+        (self.room.max_texts.div_ceil(2), self.room.max_bytes.div_ceil(2))
     }
 
     /// Wakes the future when a request has ended.
@@ -127,16 +127,16 @@ impl Shared {
         }
     }
 
-    /// Sleeps until a frame, a change of the budget, the end, or for `time_max`, unless `ready`
+    /// Sleeps until a frame, a change of the budget, the end, or for `max_time`, unless `ready`
     /// after the host can see that the thread sleeps.
     pub(crate) fn sleep_until_frame(
         &self,
-        time_max: Option<Duration>,
+        max_time: Option<Duration>,
         ready: impl FnOnce() -> bool,
     ) {
         self.waits_for_frame.store(true, Ordering::SeqCst);
         if !ready() && !self.stops() {
-            match time_max {
+            match max_time {
                 Some(time) => std::thread::park_timeout(time),
                 None => std::thread::park(),
             }
@@ -207,9 +207,9 @@ struct Room {
     texts: AtomicUsize,
     bytes: AtomicUsize,
     requests: AtomicUsize,
-    texts_max: usize,
-    bytes_max: usize,
-    requests_max: usize,
+    max_texts: usize,
+    max_bytes: usize,
+    max_requests: usize,
 }
 
 impl Room {
@@ -218,9 +218,9 @@ impl Room {
             texts: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
-            texts_max: options.texts_max,
-            bytes_max: options.text_bytes_max,
-            requests_max: options.requests_max,
+            max_texts: options.max_texts,
+            max_bytes: options.max_text_bytes,
+            max_requests: options.max_requests,
         }
     }
 
@@ -230,17 +230,17 @@ impl Room {
 
     fn never_fits(&self, size: Size) -> Option<Refused> {
         let Size { texts, bytes } = size;
-        let (texts_max, bytes_max) = (self.texts_max, self.bytes_max);
-        let refused = Refused { texts, bytes, texts_max, bytes_max };
-        (texts > texts_max || bytes > bytes_max).then_some(refused)
+        let (max_texts, max_bytes) = (self.max_texts, self.max_bytes);
+        let refused = Refused { texts, bytes, max_texts, max_bytes };
+        (texts > max_texts || bytes > max_bytes).then_some(refused)
     }
 
     /// Takes room of all three kinds, or of none.
     fn take(&self, size: Size) -> bool {
         let parts = [
-            (&self.texts, size.texts, self.texts_max),
-            (&self.bytes, size.bytes, self.bytes_max),
-            (&self.requests, 1, self.requests_max),
+            (&self.texts, size.texts, self.max_texts),
+            (&self.bytes, size.bytes, self.max_bytes),
+            (&self.requests, 1, self.max_requests),
         ];
         for (nth, (used, wanted, max)) in parts.iter().enumerate() {
             let more = |used: usize| used.checked_add(*wanted).filter(|sum| sum <= max);

@@ -28,8 +28,8 @@ pub(crate) fn run(mut model: Model, shared: &Arc<Shared>) {
     let mut frames = OwnFrames::default();
     while !shared.stops() {
         let begin = Instant::now();
-        let batch_tokens_max = model.options.batch_tokens_max as usize;
-        work.fill(&model, shared, batch_tokens_max);
+        let max_batch_tokens = model.options.max_batch_tokens as usize;
+        work.fill(&model, shared, max_batch_tokens);
         if work.ready.is_empty() {
             std::thread::park();
             continue;
@@ -42,7 +42,7 @@ pub(crate) fn run(mut model: Model, shared: &Arc<Shared>) {
                 shared.sleep_until_frame(next_frame, has_time);
             }
             limit => {
-                let limit = limit.unwrap_or(usize::MAX).min(batch_tokens_max);
+                let limit = limit.unwrap_or(usize::MAX).min(max_batch_tokens);
                 let (tokens, time) = work.compute(&mut model, limit);
                 account.spend(tokens, time.saturating_add(encoding), &shared.grants);
             }
@@ -88,9 +88,9 @@ struct Work {
 
 impl Work {
     /// Encodes texts until a batch is full or no text is left.
-    fn fill(&mut self, model: &Model, shared: &Shared, tokens_max: usize) {
+    fn fill(&mut self, model: &Model, shared: &Shared, max_tokens: usize) {
         self.drop_ended();
-        while self.ready_tokens < tokens_max && !shared.stops() {
+        while self.ready_tokens < max_tokens && !shared.stops() {
             let unfinished = |job: &&mut Job| !job.has_ended && job.next < job.request.texts.len();
             let serial = self.first + self.jobs.len().saturating_sub(1) as u64;
             // Only the last job can have texts that are not encoded.

@@ -59,16 +59,16 @@ struct Size {
     context: u32,
 }
 
-/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`. Sizes that a decode step of
+/// The buckets to prepare: the sizes of [`BUCKETS`] up to `max_rows`. Sizes that a decode step of
 /// all sequences can use get a second bucket for steps with one row per sequence. Small ones of
 /// these get a third, for short contexts.
 fn sizes(options: &ExecOptions) -> Vec<Size> {
-    let &ExecOptions { rows_max, sequences_max, context_tokens: context, .. } = options;
-    let smaller = BUCKETS.into_iter().filter(|&rows| rows < rows_max);
+    let &ExecOptions { max_rows, max_sequences, context_tokens: context, .. } = options;
+    let smaller = BUCKETS.into_iter().filter(|&rows| rows < max_rows);
     let mut sizes = Vec::new();
     let mut previous = 0;
-    for rows in smaller.chain([rows_max]) {
-        if previous < sequences_max {
+    for rows in smaller.chain([max_rows]) {
+        if previous < max_sequences {
             let decode = Size { rows, pure_decode: true, context };
             if let Some(short) = short_context(rows).filter(|short| *short < context) {
                 sizes.push(Size { context: short, ..decode });
@@ -92,10 +92,10 @@ pub(crate) fn prepare(
     let sizes = sizes(options);
     let mut programs = Vec::with_capacity(sizes.len());
     for &Size { rows, pure_decode, context } in &sizes {
-        let is_decode = pure_decode || rows <= options.sequences_max;
+        let is_decode = pure_decode || rows <= options.max_sequences;
         let bucket = Bucket {
             rows,
-            outputs: rows.min(options.outputs_max),
+            outputs: rows.min(options.max_outputs),
             context,
             phase: if is_decode { Phase::Decode } else { Phase::Prefill },
             pure_decode,
@@ -122,8 +122,8 @@ mod tests {
 
     const CONTEXT: u32 = 4_096;
 
-    fn options(rows_max: u32, sequences_max: u32, context_tokens: u32) -> ExecOptions {
-        ExecOptions { rows_max, sequences_max, context_tokens, ..ExecOptions::default() }
+    fn options(max_rows: u32, max_sequences: u32, context_tokens: u32) -> ExecOptions {
+        ExecOptions { max_rows, max_sequences, context_tokens, ..ExecOptions::default() }
     }
 
     /// Rows, whether each row belongs to a different sequence, and the longest context.
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn decode_sizes_are_prepared_twice() {
-        let sizes = |rows_max, sequences_max| all(&options(rows_max, sequences_max, 64));
+        let sizes = |max_rows, max_sequences| all(&options(max_rows, max_sequences, 64));
         assert_eq!(
             sizes(8, 3),
             [(1, true), (1, false), (2, true), (2, false), (3, true), (3, false)]

@@ -45,10 +45,10 @@ impl Evaluator {
         let of_step = self.sequences.limits();
         let tokens = inputs.iter().map(|(_, tokens)| tokens.len()).sum::<usize>() as u32;
         let limits = BatchLimits {
-            tokens_max: tokens,
-            batch_sequences_max: of_step.sequences_max,
-            outputs_max: tokens,
-            logits_max: tokens,
+            max_tokens: tokens,
+            max_batch_sequences: of_step.max_sequences,
+            max_outputs: tokens,
+            max_logits: tokens,
             ..of_step
         };
         let (mut batch, mut places) = (Batch::new(limits), Vec::with_capacity(tokens as usize));
@@ -62,7 +62,7 @@ impl Evaluator {
         let Sequences { ledger, commands, .. } = &mut self.sequences;
         ledger.reserve_batch(checked, commands)?;
         self.sequences.flush_cache_ops()?;
-        let rows = of_step.tokens_max.min(of_step.logits_max);
+        let rows = of_step.max_tokens.min(of_step.max_logits);
         let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
         let mut ubatch = UBatch::with_capacity(rows);
         let mut split = checked.split(&mut splitter, &mut outputs);

@@ -105,7 +105,7 @@ impl Executor {
     ) -> Result<Self, ExecError> {
         options.check()?;
         if !model.is_recurrent() {
-            options.snapshots_max = 0;
+            options.max_snapshots = 0;
         }
         let layout = options.layout();
         let weights = Weights::load(&mut *device, file, model, target, progress)?;
@@ -113,7 +113,7 @@ impl Executor {
             layers: program::cache_layers(model, &weights),
             pages: options.pages,
             page_tokens: options.page_tokens,
-            sequences_max: options.cache_sequences(),
+            max_sequences: options.cache_sequences(),
             kv_type: options.kv_type,
         })?;
         let image = device.cache_image(cache).filter(|_| options.transfer_bytes > 0);
@@ -122,13 +122,13 @@ impl Executor {
             .map(|image| Transfers::create(&mut *device, image, transfer_bytes))
             .transpose()?;
         let row_numbers = target.row_numbers(model);
-        let logits_bytes = options.outputs_max as usize * row_numbers * size_of::<f32>();
+        let logits_bytes = options.max_outputs as usize * row_numbers * size_of::<f32>();
         let results_bytes = layout.result_bytes() * options.ring as usize;
         let mapped = match options.mapped_results {
             true => device.create_mapped("results", results_bytes)?,
             false => None,
         };
-        let masks = Masks::create(&mut *device, options.masks_max, model.vocab as u32)?;
+        let masks = Masks::create(&mut *device, options.max_masks, model.vocab as u32)?;
         let buffers = Buffers {
             cache,
             masks: masks.block,
@@ -142,7 +142,7 @@ impl Executor {
         let compute = device.create_stream(StreamPriority::Low)?;
         let copy = device.create_stream(StreamPriority::High)?;
         let logits_row_bytes = row_numbers * size_of::<f32>();
-        let logits_bytes = options.logits_rows_max as usize * logits_row_bytes;
+        let logits_bytes = options.max_logits_rows as usize * logits_row_bytes;
         let mapped = mapped.map(|(_, host)| host);
         let mask_bytes = masks.bytes();
         let ring =
@@ -169,7 +169,7 @@ impl Executor {
             transfers,
             is_torn: false,
             is_recorded: false,
-            logits_wanted: Vec::with_capacity(options.logits_rows_max as usize),
+            logits_wanted: Vec::with_capacity(options.max_logits_rows as usize),
         })
     }
 
@@ -361,7 +361,7 @@ impl Executor {
             buckets::choose(&self.buckets, shape, context).ok_or(ExecError::StepTooLarge {
                 what: "rows",
                 wanted: shape.rows,
-                max: self.options.rows_max,
+                max: self.options.max_rows,
             })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
         self.is_torn = true;
@@ -426,12 +426,12 @@ impl Executor {
             return Err(ExecError::NoRows);
         }
         let bounds = [
-            ("rows", shape.rows, self.options.rows_max),
-            ("outputs", shape.outputs, self.layout.outputs_max),
-            ("sequences", shape.sequences, self.layout.sequences_max),
-            ("biases", shape.biases, self.layout.biases_max),
-            ("masks", shape.masks.len() as u32, self.options.masks_max),
-            ("rows of logits", shape.logits.len() as u32, self.options.logits_rows_max),
+            ("rows", shape.rows, self.options.max_rows),
+            ("outputs", shape.outputs, self.layout.max_outputs),
+            ("sequences", shape.sequences, self.layout.max_sequences),
+            ("biases", shape.biases, self.layout.max_biases),
+            ("masks", shape.masks.len() as u32, self.options.max_masks),
+            ("rows of logits", shape.logits.len() as u32, self.options.max_logits_rows),
         ];
         match bounds.into_iter().find(|(_, wanted, max)| wanted > max) {
             Some((what, wanted, max)) => Err(ExecError::StepTooLarge { what, wanted, max }),
@@ -479,7 +479,7 @@ impl Executor {
     /// Any device error.
     pub fn wait_for_oldest(&mut self) -> Result<(), ExecError> {
         let oldest = self.ring.oldest();
-        Ok(oldest.map_or(Ok(()), |(_, copied)| self.device.synchronise_event(copied))?)
+        Ok(oldest.map_or(Ok(()), |(_, copied)| self.device.synchronize_event(copied))?)
     }
 
     /// Passes the results of a completed step to `read`.
@@ -539,7 +539,7 @@ impl Executor {
     ///
     /// # Errors
     /// Any device error.
-    pub fn synchronise(&mut self) -> Result<(), ExecError> {
-        Ok(self.device.synchronise()?)
+    pub fn synchronize(&mut self) -> Result<(), ExecError> {
+        Ok(self.device.synchronize()?)
     }
 }

@@ -29,19 +29,19 @@ impl LastHidden {
     /// Options for texts of up to `context_tokens` tokens: in each step at most one text continues
     /// in the next one, so only one needs pages for a whole context.
     #[must_use]
-    pub fn options(context_tokens: u32, rows_max: u32) -> ExecOptions {
-        let sequences_max = rows_max.min(64);
+    pub fn options(context_tokens: u32, max_rows: u32) -> ExecOptions {
+        let max_sequences = max_rows.min(64);
         let options = ExecOptions {
-            sequences_max,
+            max_sequences,
             context_tokens,
-            rows_max,
-            outputs_max: sequences_max,
-            logits_rows_max: sequences_max,
+            max_rows,
+            max_outputs: max_sequences,
+            max_logits_rows: max_sequences,
             ring: 1,
             ..ExecOptions::default()
         };
         // Each other text fills its last page partly.
-        let others = rows_max.div_ceil(options.page_tokens).saturating_add(sequences_max);
+        let others = max_rows.div_ceil(options.page_tokens).saturating_add(max_sequences);
         let pages = options.pages_per_sequence().saturating_add(others).saturating_add(1);
         ExecOptions { pages, ..options }
     }
@@ -92,14 +92,14 @@ impl LastHidden {
         sink: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), StepError> {
         let limits = self.sequences.limits();
-        let sequences_max = limits.batch_sequences_max.min(limits.logits_max) as usize;
+        let max_sequences = limits.max_batch_sequences.min(limits.max_logits) as usize;
         self.batch.clear();
         for (text, tokens) in texts.iter().enumerate() {
             let mut rest = *tokens;
             while !rest.is_empty() {
                 let continues = parts.first().is_some_and(|part| part.text == text);
-                let is_full = parts.len() == sequences_max && !continues;
-                if is_full || self.batch.len() == limits.tokens_max {
+                let is_full = parts.len() == max_sequences && !continues;
+                if is_full || self.batch.len() == limits.max_tokens {
                     self.step(parts, sink)?;
                 }
                 // A text that the previous step did not end is alone now.
@@ -111,7 +111,7 @@ impl LastHidden {
                         seq
                     }
                 };
-                let room = (limits.tokens_max - self.batch.len()) as usize;
+                let room = (limits.max_tokens - self.batch.len()) as usize;
                 let (now, behind) = rest.split_at(rest.len().min(room));
                 for (nth, token) in now.iter().enumerate() {
                     let ends = behind.is_empty() && nth + 1 == now.len();

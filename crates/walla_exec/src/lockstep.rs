@@ -73,13 +73,13 @@ impl Lockstep {
     /// # Errors
     /// Any batch, ledger or device error.
     pub fn prefill(&mut self, tokens: &[TokenId], rows: u32) -> Result<(), StepError> {
-        let rows_max = rows.clamp(1, self.sequences.limits().tokens_max) as usize;
+        let max_rows = rows.clamp(1, self.sequences.limits().max_tokens) as usize;
         for place in 0..self.active.len() {
             let seq = self.active[place];
-            for (number, chunk) in tokens.chunks(rows_max).enumerate() {
+            for (number, chunk) in tokens.chunks(max_rows).enumerate() {
                 self.batch.clear();
                 for (index, &token) in chunk.iter().enumerate() {
-                    let is_last = number * rows_max + index + 1 == tokens.len();
+                    let is_last = number * max_rows + index + 1 == tokens.len();
                     let output = if is_last { Output::Sample } else { Output::None };
                     self.batch.push(TokenInput::Id(token), None, seq, output)?;
                 }

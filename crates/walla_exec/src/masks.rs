@@ -34,17 +34,17 @@ pub(crate) struct Masks {
 impl Masks {
     pub fn create(
         device: &mut dyn Device,
-        masks_max: u32,
+        max_masks: u32,
         vocab: u32,
     ) -> Result<Self, DeviceError> {
         let mut masks = Self {
             block: None,
             words: mask_words(vocab),
-            held: vec![None; masks_max as usize],
-            list: Vec::with_capacity(masks_max as usize),
-            taken: Vec::with_capacity(masks_max as usize),
+            held: vec![None; max_masks as usize],
+            list: Vec::with_capacity(max_masks as usize),
+            taken: Vec::with_capacity(max_masks as usize),
         };
-        if masks_max > 0 {
+        if max_masks > 0 {
             masks.block = Some(device.create_buffer("masks", masks.bytes())?);
         }
         Ok(masks)

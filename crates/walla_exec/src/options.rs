@@ -5,7 +5,7 @@ use walla_device::step::StepLayout;
 use walla_model::ModelSpec;
 use walla_model::spec::Mixer;
 use walla_plan::{CacheNeeds, CacheSize, defaults};
-use walla_types::LOGIT_BIASES_MAX;
+use walla_types::MAX_LOGIT_BIASES;
 
 use crate::error::ExecError;
 
@@ -30,11 +30,11 @@ pub fn cache_needs(model: &ModelSpec, kv_type: KvType, context_tokens: u32) -> C
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecOptions {
     /// Maximum number of live sequences: the bound of every `SeqId`. Default:
-    /// [`defaults::SEQUENCES_MAX`].
-    pub sequences_max: u32,
+    /// [`defaults::MAX_SEQUENCES`].
+    pub max_sequences: u32,
     /// Snapshots of recurrent states: further sequences that only hold copies. Each takes the state
     /// of one sequence in device memory. Default 0. No effect on models without recurrent layers.
-    pub snapshots_max: u32,
+    pub max_snapshots: u32,
     /// Bytes of a host buffer for copies of cache contents
     /// ([`Executor::read_part`](crate::Executor::read_part)), at least. There are two buffers, and
     /// one further sequence, which follows the snapshots. Default 0: none of them.
@@ -46,17 +46,17 @@ pub struct ExecOptions {
     /// KV pages of all sequences together, including the reserved page 0. Default: enough for
     /// every sequence at its maximum length.
     pub pages: u32,
-    /// Rows of one step. Default: [`defaults::ROWS_MAX`].
-    pub rows_max: u32,
-    /// Outputs of one step. Default: [`defaults::SEQUENCES_MAX`].
-    pub outputs_max: u32,
+    /// Rows of one step. Default: [`defaults::MAX_ROWS`].
+    pub max_rows: u32,
+    /// Outputs of one step. Default: [`defaults::MAX_SEQUENCES`].
+    pub max_outputs: u32,
     /// Rows of logits that one step can copy to the host. Default 4: few agents request logits, and
     /// a row of a 150,000-token vocabulary is 600 kB.
-    pub logits_rows_max: u32,
+    pub max_logits_rows: u32,
     /// Maximum number of different token masks in one step. A mask takes one bit per token on the
     /// device (16 KB for a vocabulary of 128,000 tokens) and the same amount of pinned memory for
     /// each step in flight. Default 0: no step has masks.
-    pub masks_max: u32,
+    pub max_masks: u32,
     /// Whether steps write their results and completion flag directly to mapped host memory, if the
     /// device can. This takes fewer driver calls and completes earlier than a copy behind an event
     /// (`benches/results/cuda-host.md`). Default: yes.
@@ -70,16 +70,16 @@ pub struct ExecOptions {
 impl Default for ExecOptions {
     fn default() -> Self {
         Self {
-            sequences_max: defaults::SEQUENCES_MAX,
-            snapshots_max: 0,
+            max_sequences: defaults::MAX_SEQUENCES,
+            max_snapshots: 0,
             transfer_bytes: 0,
             context_tokens: defaults::CONTEXT_TOKENS,
             page_tokens: defaults::PAGE_TOKENS,
-            pages: defaults::SEQUENCES_MAX * (defaults::CONTEXT_TOKENS / defaults::PAGE_TOKENS) + 1,
-            rows_max: defaults::ROWS_MAX,
-            outputs_max: defaults::SEQUENCES_MAX,
-            logits_rows_max: 4,
-            masks_max: 0,
+            pages: defaults::MAX_SEQUENCES * (defaults::CONTEXT_TOKENS / defaults::PAGE_TOKENS) + 1,
+            max_rows: defaults::MAX_ROWS,
+            max_outputs: defaults::MAX_SEQUENCES,
+            max_logits_rows: 4,
+            max_masks: 0,
             mapped_results: true,
             kv_type: KvType::F16,
             ring: 3,
@@ -91,14 +91,14 @@ impl ExecOptions {
     /// Options with enough pages for every sequence at its maximum length.
     #[must_use]
     pub fn with_full_pages(mut self) -> Self {
-        self.pages = self.sequences_max.saturating_mul(self.pages_per_sequence()).saturating_add(1);
+        self.pages = self.max_sequences.saturating_mul(self.pages_per_sequence()).saturating_add(1);
         self
     }
 
     /// Options for a cache of this size.
     #[must_use]
     pub fn with_cache(mut self, size: CacheSize) -> Self {
-        self.sequences_max = size.agents;
+        self.max_sequences = size.agents;
         // Plus the reserved page.
         let pages = size.kv_tokens.div_ceil(self.page_tokens.max(1)).max(1);
         self.pages = pages.saturating_add(1);
@@ -114,21 +114,21 @@ impl ExecOptions {
     /// Sequences of the cache: agents, snapshots, and the one for copies.
     #[must_use]
     pub fn cache_sequences(&self) -> u32 {
-        self.sequences_max + self.snapshots_max + u32::from(self.transfer_bytes > 0)
+        self.max_sequences + self.max_snapshots + u32::from(self.transfer_bytes > 0)
     }
 
     pub(crate) fn check(&self) -> Result<(), ExecError> {
         let bounds = [
-            ("sequences_max", self.sequences_max, 1..=65_536),
-            ("snapshots_max", self.snapshots_max, 0..=65_536),
+            ("max_sequences", self.max_sequences, 1..=65_536),
+            ("max_snapshots", self.max_snapshots, 0..=65_536),
             ("transfer_bytes", self.transfer_bytes, 0..=1 << 30),
             ("context_tokens", self.context_tokens, 1..=1 << 20),
             ("page_tokens", self.page_tokens, 1..=1_024),
             ("pages", self.pages, 2..=1 << 28),
-            ("rows_max", self.rows_max, 1..=512),
-            ("outputs_max", self.outputs_max, 1..=512),
-            ("logits_rows_max", self.logits_rows_max, 0..=512),
-            ("masks_max", self.masks_max, 0..=4_096),
+            ("max_rows", self.max_rows, 1..=512),
+            ("max_outputs", self.max_outputs, 1..=512),
+            ("max_logits_rows", self.max_logits_rows, 0..=512),
+            ("max_masks", self.max_masks, 0..=4_096),
             ("ring", self.ring, 1..=64),
         ];
         for (name, value, range) in bounds {
@@ -142,10 +142,10 @@ impl ExecOptions {
 
     pub(crate) fn layout(&self) -> StepLayout {
         StepLayout {
-            rows_max: self.rows_max,
-            outputs_max: self.outputs_max,
-            biases_max: self.outputs_max * LOGIT_BIASES_MAX as u32,
-            sequences_max: self.sequences_max.min(self.rows_max),
+            max_rows: self.max_rows,
+            max_outputs: self.max_outputs,
+            max_biases: self.max_outputs * MAX_LOGIT_BIASES as u32,
+            max_sequences: self.max_sequences.min(self.max_rows),
             pages_per_sequence: self.pages_per_sequence(),
         }
     }
@@ -160,8 +160,8 @@ mod tests {
         let options = ExecOptions::default();
         assert!(options.check().is_ok());
         let unreasonable = [
-            (ExecOptions { masks_max: u32::MAX, ..options }, "masks_max"),
-            (ExecOptions { logits_rows_max: u32::MAX, ..options }, "logits_rows_max"),
+            (ExecOptions { max_masks: u32::MAX, ..options }, "max_masks"),
+            (ExecOptions { max_logits_rows: u32::MAX, ..options }, "max_logits_rows"),
             (ExecOptions { pages: u32::MAX, ..options }, "pages"),
             (ExecOptions { pages: 1, ..options }, "pages"),
             (ExecOptions { ring: 0, ..options }, "ring"),

@@ -60,22 +60,22 @@ impl Sequences {
         let ledger = KvLedger::new(LedgerOptions {
             page_tokens: options.page_tokens,
             pages: options.pages,
-            pages_per_sequence_max: options.pages_per_sequence(),
-            sequences_max: options.cache_sequences(),
+            max_pages_per_sequence: options.pages_per_sequence(),
+            max_sequences: options.cache_sequences(),
             recurrent: executor.is_recurrent(),
             can_shift: !executor.is_recurrent(),
         })?;
         let layout = executor.layout();
         let limits = BatchLimits {
             vocab: executor.vocab(),
-            sequences_max: options.sequences_max,
-            tokens_max: options.rows_max,
-            batch_sequences_max: layout.sequences_max,
-            outputs_max: layout.outputs_max,
-            logits_max: options.logits_rows_max.min(layout.outputs_max),
+            max_sequences: options.max_sequences,
+            max_tokens: options.max_rows,
+            max_batch_sequences: layout.max_sequences,
+            max_outputs: layout.max_outputs,
+            max_logits: options.max_logits_rows.min(layout.max_outputs),
         };
         // A step copies at most one page per sequence; removing a sequence clears its state.
-        let commands = KvCommands::with_capacity(4 * options.sequences_max as usize + 64);
+        let commands = KvCommands::with_capacity(4 * options.max_sequences as usize + 64);
         Ok(Self {
             executor,
             ledger,
@@ -84,7 +84,7 @@ impl Sequences {
             limits,
             splitter: Splitter::new(limits),
             outputs: OutputMap::new(limits),
-            ubatch: UBatch::with_capacity(limits.tokens_max),
+            ubatch: UBatch::with_capacity(limits.max_tokens),
         })
     }
 
@@ -118,7 +118,7 @@ impl Sequences {
         self.flush_cache_ops()?;
         // A batch is limited to the rows of a step, so one micro-batch takes all of it.
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
-        split.ragged(self.limits.tokens_max, &mut self.ubatch);
+        split.ragged(self.limits.max_tokens, &mut self.ubatch);
         let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, draw)?;
         self.ledger.append_reserved(checked);
         self.ledger.retire(step);

@@ -29,7 +29,7 @@ impl Transfers {
         bytes: usize,
     ) -> Result<Self, ExecError> {
         let largest = image.states.iter().map(|state| state.bytes).max().unwrap_or(0);
-        let recent = 4 * walla_types::PENALTY_WINDOW_MAX as usize;
+        let recent = 4 * walla_types::MAX_PENALTY_WINDOW as usize;
         let bytes = bytes.max(image.page_bytes()).max(largest).max(recent);
         let mut buffer = || {
             Ok::<_, ExecError>((

@@ -13,16 +13,16 @@ use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};
 
 const OPTIONS: ExecOptions = ExecOptions {
-    sequences_max: 1,
-    snapshots_max: 0,
+    max_sequences: 1,
+    max_snapshots: 0,
     transfer_bytes: 0,
     context_tokens: 64,
     page_tokens: 16,
     pages: 5,
-    rows_max: 32,
-    outputs_max: 1,
-    logits_rows_max: 1,
-    masks_max: 0,
+    max_rows: 32,
+    max_outputs: 1,
+    max_logits_rows: 1,
+    max_masks: 0,
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,

@@ -91,13 +91,13 @@ impl From<Tags> for Vec<Arc<str>> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The text: not empty, at most [`StoreLimits::entry_bytes_max`] with all names.
+    /// The text: not empty, at most [`StoreLimits::max_entry_bytes`] with all names.
     pub text: Arc<str>,
     /// Game time at which the agent learned it. Lore has time zero.
     pub time: Duration,
     /// 0 to 1. Default: 0.5.
     pub importance: f32,
-    /// Topics, for filters. At most [`StoreLimits::tags_max`].
+    /// Topics, for filters. At most [`StoreLimits::max_tags`].
     #[serde(default)]
     pub tags: Tags,
     /// A reader must have one of these tags. Empty: everyone may read the entry.
@@ -144,7 +144,7 @@ impl Entry {
         Self { visible_to: names.into_iter().collect(), ..self }
     }
 
-    /// Length of text and names in bytes, the unit of [`StoreLimits::bytes_max`].
+    /// Length of text and names in bytes, the unit of [`StoreLimits::max_bytes`].
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.text.len() as u64 + self.tags.bytes() + self.visible_to.bytes()
@@ -161,16 +161,16 @@ impl Entry {
         if self.text.trim().is_empty() {
             return Err(EntryError::Empty);
         }
-        let (bytes, bytes_max) = (self.bytes(), u64::from(limits.entry_bytes_max));
-        if bytes > bytes_max {
-            return Err(EntryError::TooLong { bytes, bytes_max });
+        let (bytes, max_bytes) = (self.bytes(), u64::from(limits.max_entry_bytes));
+        if bytes > max_bytes {
+            return Err(EntryError::TooLong { bytes, max_bytes });
         }
         if !(0.0..=1.0).contains(&self.importance) {
             return Err(EntryError::Importance { given: self.importance });
         }
         for names in [&self.tags, &self.visible_to] {
-            if names.len() > limits.tags_max as usize {
-                return Err(EntryError::TooManyTags { given: names.len(), most: limits.tags_max });
+            if names.len() > limits.max_tags as usize {
+                return Err(EntryError::TooManyTags { given: names.len(), most: limits.max_tags });
             }
             if names.iter().any(|name| name.trim().is_empty()) {
                 return Err(EntryError::EmptyTag);

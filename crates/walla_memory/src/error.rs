@@ -10,13 +10,13 @@ pub enum EntryError {
     /// The text is empty or white space.
     #[error("an entry needs a text")]
     Empty,
-    /// Shorten the text, or raise `entry_bytes_max`.
-    #[error("an entry of {bytes} bytes, at most {bytes_max} are allowed")]
+    /// Shorten the text, or raise `max_entry_bytes`.
+    #[error("an entry of {bytes} bytes, at most {max_bytes} are allowed")]
     TooLong {
         /// Bytes of text and names.
         bytes: u64,
         /// The limit.
-        bytes_max: u64,
+        max_bytes: u64,
     },
     /// Not finite, or not in 0 to 1.
     #[error("importance {given} is not in 0 to 1")]
@@ -24,7 +24,7 @@ pub enum EntryError {
         /// The value.
         given: f32,
     },
-    /// Remove tags, or raise `tags_max`.
+    /// Remove tags, or raise `max_tags`.
     #[error("{given} tags, at most {most} are allowed")]
     TooManyTags {
         /// Number of tags, or of names in `visible_to`.
@@ -63,12 +63,12 @@ pub enum VectorError {
         /// Dimensions of the store.
         expected: usize,
     },
-    /// No dimension at all, or more than [`DIMENSIONS_MAX`](crate::DIMENSIONS_MAX).
+    /// No dimension at all, or more than [`MAX_DIMENSIONS`](crate::MAX_DIMENSIONS).
     #[error("vectors of {given} dimensions are not supported: 1 to {most}")]
     Dimensions {
         /// Length of the vector.
         given: usize,
-        /// [`DIMENSIONS_MAX`](crate::DIMENSIONS_MAX).
+        /// [`MAX_DIMENSIONS`](crate::MAX_DIMENSIONS).
         most: usize,
     },
     /// NaN or infinite.
@@ -144,7 +144,7 @@ pub enum LoadError {
     },
     /// The length of a saved vector is not 1 within 0.001.
     #[error("vector of entry {id} has length {length}, not 1")]
-    NotNormalised {
+    NotNormalized {
         /// Id of the entry.
         id: EntryId,
         /// Euclidean length.
@@ -206,14 +206,14 @@ pub enum LoreError {
         line: usize,
     },
     /// More entries or bytes than the limits allow. Lore is never evicted.
-    #[error("line {line}: the limits of the store are {entries_max} entries and {bytes_max} bytes")]
+    #[error("line {line}: the limits of the store are {max_entries} entries and {max_bytes} bytes")]
     Full {
         /// First line of the paragraph that does not fit, or index of the JSON entry from 1.
         line: usize,
         /// The limit of entries.
-        entries_max: u32,
+        max_entries: u32,
         /// The limit of bytes.
-        bytes_max: u64,
+        max_bytes: u64,
     },
     /// The JSON cannot be parsed; the error names line and column.
     #[error("lore as JSON: {0}")]

@@ -9,16 +9,16 @@ use crate::Entry;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Number of entries. Default: 1,000, about a day of play with one memory each minute.
-    pub entries_max: u32,
+    pub max_entries: u32,
     /// Total bytes of texts and names. Default: 512 KiB.
-    pub bytes_max: u64,
+    pub max_bytes: u64,
     /// Bytes of one entry, text and names. Default: 2,048, about 400 words.
-    pub entry_bytes_max: u32,
+    pub max_entry_bytes: u32,
     /// Tags of an entry, and separately names in `visible_to`. Default: 8.
-    pub tags_max: u32,
+    pub max_tags: u32,
     /// Entries older than this are never found, and [`expire`](crate::Store::expire) removes them.
     /// Default: none.
-    pub age_max: Option<Duration>,
+    pub max_age: Option<Duration>,
     /// Game time in which the [retention](Self::retention) of an entry halves. Default:
     /// [`HALF_LIFE`].
     pub half_life: Duration,
@@ -33,11 +33,11 @@ pub const HALF_LIFE: Duration = Duration::from_hours(138);
 impl Default for StoreLimits {
     fn default() -> Self {
         Self {
-            entries_max: 1_000,
-            bytes_max: 512 << 10,
-            entry_bytes_max: 2_048,
-            tags_max: 8,
-            age_max: None,
+            max_entries: 1_000,
+            max_bytes: 512 << 10,
+            max_entry_bytes: 2_048,
+            max_tags: 8,
+            max_age: None,
             half_life: HALF_LIFE,
         }
     }
@@ -47,7 +47,7 @@ impl StoreLimits {
     /// Limits for lore of a game: 100,000 entries of 64 MiB in total.
     #[must_use]
     pub fn lore() -> Self {
-        Self { entries_max: 100_000, bytes_max: 64 << 20, ..Self::default() }
+        Self { max_entries: 100_000, max_bytes: 64 << 20, ..Self::default() }
     }
 
     /// Value of an entry at the game time `now`, 0 to 1: `importance * 2^(-age / half_life)`. A
@@ -71,7 +71,7 @@ impl StoreLimits {
     /// Whether an entry is older than the limit.
     #[must_use]
     pub fn is_expired(&self, entry: &Entry, now: Duration) -> bool {
-        self.age_max.is_some_and(|most| now.saturating_sub(entry.time) > most)
+        self.max_age.is_some_and(|most| now.saturating_sub(entry.time) > most)
     }
 }
 

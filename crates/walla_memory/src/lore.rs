@@ -162,10 +162,10 @@ struct JsonEntry {
 fn add(store: &mut Store, entry: Entry, line: usize) -> Result<(), LoreError> {
     let wrong = |error: EntryError| LoreError::Entry { line, error };
     entry.check(store.limits()).map_err(wrong)?;
-    let StoreLimits { entries_max, bytes_max, .. } = *store.limits();
-    let is_full = store.len() >= entries_max as usize || store.bytes() + entry.bytes() > bytes_max;
+    let StoreLimits { max_entries, max_bytes, .. } = *store.limits();
+    let is_full = store.len() >= max_entries as usize || store.bytes() + entry.bytes() > max_bytes;
     if is_full {
-        return Err(LoreError::Full { line, entries_max, bytes_max });
+        return Err(LoreError::Full { line, max_entries, max_bytes });
     }
     store.add(entry).map(drop).map_err(wrong)
 }

@@ -119,7 +119,7 @@ fn load_vectors(store: &mut Store, saved: &SavedVectors) -> Result<(), LoadError
         }
         let length = length(values);
         if !values.is_empty() && (length - 1.0).abs() > 1e-3 {
-            return Err(LoadError::NotNormalised { id: *id, length });
+            return Err(LoadError::NotNormalized { id: *id, length });
         }
         store.set_unit(*id, values).map_err(wrong)?;
     }

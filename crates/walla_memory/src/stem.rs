@@ -6,7 +6,7 @@
 //! lose endings too, the same ones in entries and queries.
 
 /// Longer words are names or noise, and are not changed.
-const LETTERS_MAX: usize = 32;
+const MAX_LETTERS: usize = 32;
 
 /// Irregular forms that occur in speech about a game world, and their base forms.
 const IRREGULAR: &[(&str, &str)] = &[
@@ -120,7 +120,7 @@ const IRREGULAR: &[(&str, &str)] = &[
 
 /// Replaces a word in lower case by its stem.
 pub(crate) fn stem(word: &mut String) {
-    if word.len() < 3 || word.len() > LETTERS_MAX {
+    if word.len() < 3 || word.len() > MAX_LETTERS {
         return;
     }
     if !word.bytes().all(|byte| byte.is_ascii_lowercase()) {

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::index::Index;
-use crate::vectors::{Vectors, normalised};
+use crate::vectors::{Vectors, normalized};
 use crate::{Entry, EntryError, EntryId, StoreLimits, VectorError};
 
 /// Ids stay below this number, so that each is exact as a number in JSON.
 pub(crate) const ID_END: u64 = 1 << 53;
 
 /// Longest name of a model.
-const MODEL_NAME_BYTES_MAX: usize = 256;
+const MAX_MODEL_NAME_BYTES: usize = 256;
 
 /// Result of [`Store::add`].
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,8 @@ pub struct Added {
 
 /// Entries with an index of their words and, optionally, vectors.
 ///
-/// Memory is bounded by [`StoreLimits`]: texts and names by `bytes_max`, the index in proportion to
-/// them, vectors by `entries_max` and the dimensions. All operations are deterministic.
+/// Memory is bounded by [`StoreLimits`]: texts and names by `max_bytes`, the index in proportion to
+/// them, vectors by `max_entries` and the dimensions. All operations are deterministic.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     limits: StoreLimits,
@@ -117,7 +117,7 @@ impl Store {
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
         entry.check(&self.limits)?;
         let bytes = entry.bytes();
-        if self.limits.entries_max == 0 || bytes > self.limits.bytes_max {
+        if self.limits.max_entries == 0 || bytes > self.limits.max_bytes {
             return Err(EntryError::NoRoom { bytes });
         }
         if self.next_id >= ID_END {
@@ -164,7 +164,7 @@ impl Store {
         self.by_time.last().map_or(Duration::ZERO, |(time, _)| *time)
     }
 
-    /// Removes the entries that are older than [`StoreLimits::age_max`], the oldest first.
+    /// Removes the entries that are older than [`StoreLimits::max_age`], the oldest first.
     pub fn expire(&mut self, now: Duration) -> Vec<(EntryId, Entry)> {
         let mut expired = Vec::new();
         while let Some(&(_, id)) = self.by_time.first()
@@ -195,7 +195,7 @@ impl Store {
     pub fn set_vector(&mut self, id: EntryId, vector: &[f32]) -> Result<(), VectorError> {
         let slot = *self.by_id.get(&id).ok_or(VectorError::NoEntry { id })?;
         self.vectors.check_length(vector.len())?;
-        self.vectors.set(slot, &normalised(vector)?);
+        self.vectors.set(slot, &normalized(vector)?);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Store {
     /// # Errors
     /// [`VectorError::ModelName`]: the name is longer than 256 bytes.
     pub fn set_vector_model(&mut self, name: &str) -> Result<bool, VectorError> {
-        if name.len() > MODEL_NAME_BYTES_MAX {
+        if name.len() > MAX_MODEL_NAME_BYTES {
             return Err(VectorError::ModelName { bytes: name.len() });
         }
         if self.vector_model() == Some(name) {
@@ -303,8 +303,8 @@ impl Store {
     /// Evicts until `entries` entries with `bytes` bytes fit.
     pub(crate) fn make_room(&mut self, entries: usize, bytes: u64) -> Vec<(EntryId, Entry)> {
         let mut evicted = Vec::new();
-        let (entries_max, bytes_max) = (self.limits.entries_max as usize, self.limits.bytes_max);
-        while (self.len() + entries > entries_max || self.bytes + bytes > bytes_max)
+        let (max_entries, max_bytes) = (self.limits.max_entries as usize, self.limits.max_bytes);
+        while (self.len() + entries > max_entries || self.bytes + bytes > max_bytes)
             && let Some(&(_, id)) = self.by_retention.first()
             && let Some(entry) = self.remove(id)
         {

@@ -63,7 +63,7 @@ fn walk(text: &str, mut found: impl FnMut(&mut String)) {
         let begins_with_digit = segment.starts_with(|c: char| c.is_numeric());
         let is_divided = !begins_with_digit && segment.contains(is_divider);
         for part in segment.split(|c| is_divided && is_divider(c)) {
-            normalise(part, &mut word);
+            normalize(part, &mut word);
             let is_short = is_divided && word.chars().nth(1).is_none();
             if !word.is_empty() && !is_short {
                 found(&mut word);
@@ -77,7 +77,7 @@ fn is_divider(c: char) -> bool {
     matches!(c, '\'' | '\u{2019}' | '.' | ':' | '_' | '\u{b7}')
 }
 
-fn normalise(part: &str, word: &mut String) {
+fn normalize(part: &str, word: &mut String) {
     word.clear();
     if part.is_ascii() {
         word.extend(part.chars().map(|c| c.to_ascii_lowercase()));

@@ -29,5 +29,5 @@ pub mod tokenizer;
 pub use architecture::SpecError;
 pub use embedding::EmbeddingSpec;
 pub use gguf::{Gguf, GgufError, MetadataError, TensorError, TensorInfo, Value};
-pub use quant::dequantise;
+pub use quant::dequantize;
 pub use spec::ModelSpec;

@@ -33,8 +33,8 @@ fn ledger_with(sequences: u32, tokens: u32) -> KvLedger {
     let options = LedgerOptions {
         page_tokens: 32,
         pages,
-        sequences_max: sequences,
-        pages_per_sequence_max: 64,
+        max_sequences: sequences,
+        max_pages_per_sequence: 64,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(options).expect("options are valid");
@@ -75,8 +75,8 @@ fn bench_plans() {
         let (ledger, requests) = (ledger_with(agents, 40), crowd(agents));
         let mut frame = Plan::new(agents);
         let budgets = [("4 ms", 4_000), ("nothing", 0)];
-        for (name, device_micros_max) in budgets {
-            let limits = Limits { device_micros_max, cost: Some(&cost), ..Limits::default() };
+        for (name, max_device_micros) in budgets {
+            let limits = Limits { max_device_micros, cost: Some(&cost), ..Limits::default() };
             report(&format!("plan, {agents} agents, a budget of {name}"), || {
                 plan(black_box(&requests), &ledger, &limits, &mut frame)
                     .expect("the plan has room");
@@ -88,8 +88,8 @@ fn bench_plans() {
     let options = LedgerOptions {
         page_tokens: 16,
         pages: agents + 1,
-        pages_per_sequence_max: 64,
-        sequences_max: agents,
+        max_pages_per_sequence: 64,
+        max_sequences: agents,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(options).expect("options are valid");

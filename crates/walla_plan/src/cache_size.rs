@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::defaults::{CONTEXT_TOKENS, PAGE_TOKENS, SEQUENCES_MAX};
+use crate::defaults::{CONTEXT_TOKENS, MAX_SEQUENCES, PAGE_TOKENS};
 
 /// Part of the free memory that the cache may take: an eighth, because the game needs memory after
 /// the engine is loaded.
@@ -16,7 +16,7 @@ const FREE_PART: u64 = 8;
 
 /// Maximum bytes of the cache: 42 full contexts of a 0.5B model, 16 of a 1B model. A CPU does not
 /// evaluate more in a time that a player waits.
-const BYTES_MAX: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Bytes of the cache if the system does not report its free memory: an eighth of 2 GiB.
 const BYTES_UNKNOWN: u64 = 256 << 20;
@@ -75,7 +75,7 @@ impl fmt::Display for CacheLimit {
             Self::Free(free) => {
                 write!(f, "an eighth of the {} MiB that the model leaves", mib(*free))
             }
-            Self::Maximum => write!(f, "the default's maximum of {} MiB", mib(BYTES_MAX)),
+            Self::Maximum => write!(f, "the default's maximum of {} MiB", mib(MAX_BYTES)),
             Self::Unknown => {
                 write!(f, "{} MiB, because the free memory is unknown", mib(BYTES_UNKNOWN))
             }
@@ -113,7 +113,7 @@ impl CacheSize {
         if is_cpu {
             Self::of_cpu(needs, free_bytes.map(|free| free.saturating_sub(model_bytes)))
         } else {
-            Self::whole(SEQUENCES_MAX, needs.context_tokens, CacheLimit::Whole)
+            Self::whole(MAX_SEQUENCES, needs.context_tokens, CacheLimit::Whole)
         }
     }
 
@@ -121,17 +121,17 @@ impl CacheSize {
     fn of_cpu(needs: CacheNeeds, free_bytes: Option<u64>) -> Self {
         let (bytes, limit) = match free_bytes {
             None => (BYTES_UNKNOWN, CacheLimit::Unknown),
-            Some(free) if free / FREE_PART < BYTES_MAX => {
+            Some(free) if free / FREE_PART < MAX_BYTES => {
                 (free / FREE_PART, CacheLimit::Free(free))
             }
-            Some(_) => (BYTES_MAX, CacheLimit::Maximum),
+            Some(_) => (MAX_BYTES, CacheLimit::Maximum),
         };
         let context = paged(needs.context_tokens);
         // States take half at most.
         let of_states = (bytes / 2).checked_div(needs.state_bytes_per_agent);
         let agents =
-            of_states.map_or(SEQUENCES_MAX, |agents| u32::try_from(agents).unwrap_or(u32::MAX));
-        let agents = agents.clamp(AGENTS_MIN, SEQUENCES_MAX);
+            of_states.map_or(MAX_SEQUENCES, |agents| u32::try_from(agents).unwrap_or(u32::MAX));
+        let agents = agents.clamp(AGENTS_MIN, MAX_SEQUENCES);
         let states = needs.state_bytes_per_agent.saturating_mul(agents.into());
         let tokens = bytes.saturating_sub(states).checked_div(needs.kv_bytes_per_token);
         let tokens = tokens.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
@@ -140,7 +140,7 @@ impl CacheSize {
         let kv_tokens = kv_tokens - kv_tokens % PAGE_TOKENS;
         let per_agent = (context / CONTEXT_PART).max(CONTEXT_TOKENS / 16);
         let agents = agents.min((kv_tokens / per_agent).max(AGENTS_MIN));
-        let is_whole = agents == SEQUENCES_MAX && kv_tokens >= agents.saturating_mul(context);
+        let is_whole = agents == MAX_SEQUENCES && kv_tokens >= agents.saturating_mul(context);
         let limit = match () {
             () if is_whole => CacheLimit::Whole,
             () if tokens < least => CacheLimit::Minimum,
@@ -216,7 +216,7 @@ mod tests {
             let needs = needs(1 + draw(20) as u32, draw(24), draw(30));
             let free = (draw(3) > 0).then(|| draw(40));
             let CacheSize { agents, kv_tokens, limit } = CacheSize::of_cpu(needs, free);
-            assert!((AGENTS_MIN..=SEQUENCES_MAX).contains(&agents), "{needs:?} {free:?}: {agents}");
+            assert!((AGENTS_MIN..=MAX_SEQUENCES).contains(&agents), "{needs:?} {free:?}: {agents}");
             assert!(
                 kv_tokens
                     >= paged(needs.context_tokens).saturating_mul(AGENTS_MIN) / PAGE_TOKENS
@@ -224,7 +224,7 @@ mod tests {
             );
             let pages = needs.kv_bytes_per_token.saturating_mul(kv_tokens.into());
             let states = needs.state_bytes_per_agent.saturating_mul(agents.into());
-            let most = free.map_or(BYTES_UNKNOWN, |free| (free / FREE_PART).min(BYTES_MAX));
+            let most = free.map_or(BYTES_UNKNOWN, |free| (free / FREE_PART).min(MAX_BYTES));
             let is_least = agents == AGENTS_MIN || limit == CacheLimit::Minimum;
             assert!(is_least || pages + states <= most, "{needs:?} {free:?}: {agents} {kv_tokens}");
             // More free memory never means less.

@@ -4,7 +4,7 @@
 use crate::BUCKETS;
 
 /// Sequences with memory at the same time: agents that can speak at the same time.
-pub const SEQUENCES_MAX: u32 = 64;
+pub const MAX_SEQUENCES: u32 = 64;
 
 /// Tokens of one sequence: a persona and some twenty turns.
 pub const CONTEXT_TOKENS: u32 = 1_024;
@@ -13,28 +13,28 @@ pub const CONTEXT_TOKENS: u32 = 1_024;
 /// [`CONTEXT_TOKENS`] has 64 entries. 16 to 64 suit GPUs.
 pub const PAGE_TOKENS: u32 = 16;
 
-/// Rows of one step: [`SEQUENCES_MAX`] decode rows and a prefill chunk of
-/// [`PREFILL_TOKENS_MAX`]. It is the largest decode bucket.
-pub const ROWS_MAX: u32 = 128;
+/// Rows of one step: [`MAX_SEQUENCES`] decode rows and a prefill chunk of
+/// [`MAX_PREFILL_TOKENS`]. It is the largest decode bucket.
+pub const MAX_ROWS: u32 = 128;
 
 /// Prompt tokens of one step: a prompt may lengthen a step, but not by a multiple.
-pub const PREFILL_TOKENS_MAX: u32 = 64;
+pub const MAX_PREFILL_TOKENS: u32 = 64;
 
-/// The same as [`ROWS_MAX`] on a GPU with this number of multiprocessors: the largest bucket with
+/// The same as [`MAX_ROWS`] on a GPU with this number of multiprocessors: the largest bucket with
 /// at most four prompt tokens for each. The weights are read, and a step's kernels launched, once
 /// per chunk, so prefill with 512 rows is twice as fast as with 128. The chunk that a frame's
 /// budget allows may be shorter.
 ///
 /// # Examples
 /// ```
-/// use walla_plan::defaults::gpu_rows_max;
-/// assert_eq!([16, 33, 60, 132].map(gpu_rows_max), [128, 192, 256, 512]);
+/// use walla_plan::defaults::max_gpu_rows;
+/// assert_eq!([16, 33, 60, 132].map(max_gpu_rows), [128, 192, 256, 512]);
 /// ```
 #[must_use]
-pub fn gpu_rows_max(multiprocessors: u32) -> u32 {
-    let most = SEQUENCES_MAX + multiprocessors.saturating_mul(4);
+pub fn max_gpu_rows(multiprocessors: u32) -> u32 {
+    let most = MAX_SEQUENCES + multiprocessors.saturating_mul(4);
     let fitting = BUCKETS.into_iter().rev().find(|rows| *rows <= most);
-    fitting.unwrap_or(ROWS_MAX).max(ROWS_MAX)
+    fitting.unwrap_or(MAX_ROWS).max(MAX_ROWS)
 }
 
 /// Device time of a frame on a GPU, in microseconds: a quarter of a frame at 60 Hz.
@@ -57,6 +57,6 @@ pub const CPU_CARRY_FRAMES: u32 = 3;
 /// Device time of one step on a GPU, in microseconds: a little less than the default budget. Next
 /// to a renderer, a limit of 2 ms shortens the renderer's part of a frame by 0.3 ms in the median
 /// and costs 40 % of the prompt tokens per second (`benches/results/rendered-latency.md`).
-pub const LAUNCH_MICROS_MAX: u32 = 4_000;
+pub const MAX_LAUNCH_MICROS: u32 = 4_000;
 
-const _: () = assert!(ROWS_MAX == SEQUENCES_MAX + PREFILL_TOKENS_MAX);
+const _: () = assert!(MAX_ROWS == MAX_SEQUENCES + MAX_PREFILL_TOKENS);

@@ -46,9 +46,9 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(tokens_max: u32, rows_max: u32) -> Self {
-        let of_index = Vec::with_capacity(tokens_max as usize);
-        Self { of_index, index_of: Vec::with_capacity(rows_max as usize) }
+    fn new(max_tokens: u32, max_rows: u32) -> Self {
+        let of_index = Vec::with_capacity(max_tokens as usize);
+        Self { of_index, index_of: Vec::with_capacity(max_rows as usize) }
     }
 
     fn clear(&mut self, tokens: u32) {
@@ -88,7 +88,7 @@ impl Rows {
 /// use walla_types::{SeqId, TokenId};
 ///
 /// let limits = BatchLimits::new(32_000, 2, 16);
-/// let ledger = KvLedger::new(LedgerOptions { sequences_max: 2, ..LedgerOptions::default() })?;
+/// let ledger = KvLedger::new(LedgerOptions { max_sequences: 2, ..LedgerOptions::default() })?;
 /// let mut batch = Batch::new(limits);
 /// for (seq, tokens) in [(SeqId(0), 3), (SeqId(1), 7)] {
 ///     for i in 0..tokens {
@@ -125,12 +125,12 @@ impl OutputMap {
     /// An empty map with capacity for a batch of these limits.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
-        let BatchLimits { tokens_max, outputs_max, logits_max, .. } = limits;
+        let BatchLimits { max_tokens, max_outputs, max_logits, .. } = limits;
         Self {
-            outputs: Rows::new(tokens_max, outputs_max),
-            logits: Rows::new(tokens_max, logits_max),
-            requested: Vec::with_capacity(tokens_max as usize),
-            output_indices: Vec::with_capacity(outputs_max as usize),
+            outputs: Rows::new(max_tokens, max_outputs),
+            logits: Rows::new(max_tokens, max_logits),
+            requested: Vec::with_capacity(max_tokens as usize),
+            output_indices: Vec::with_capacity(max_outputs as usize),
         }
     }
 

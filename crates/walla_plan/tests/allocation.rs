@@ -53,8 +53,8 @@ fn a_step_allocates_nothing_even_the_first_time() {
     let options = LedgerOptions {
         page_tokens: 16,
         pages: 33,
-        pages_per_sequence_max: 8,
-        sequences_max: 32,
+        max_pages_per_sequence: 8,
+        max_sequences: 32,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(options).unwrap();
@@ -105,7 +105,7 @@ fn a_step_allocates_nothing_even_the_first_time() {
 #[test]
 fn a_plan_allocates_nothing_even_the_first_time() {
     let agents = 2_000;
-    let options = LedgerOptions { sequences_max: agents, pages: 300, ..LedgerOptions::default() };
+    let options = LedgerOptions { max_sequences: agents, pages: 300, ..LedgerOptions::default() };
     let mut ledger = KvLedger::new(options).unwrap();
     for seq in (0..250).map(SeqId) {
         ledger.append(seq, 16, &mut KvCommands::with_capacity(0)).unwrap();

@@ -9,7 +9,7 @@ use walla_types::{SeqId, TokenId};
 const LIMITS: BatchLimits = BatchLimits::new(100, 8, 16);
 
 fn ledger_with(lengths: &[u32]) -> KvLedger {
-    let options = LedgerOptions { sequences_max: 8, ..LedgerOptions::default() };
+    let options = LedgerOptions { max_sequences: 8, ..LedgerOptions::default() };
     let mut ledger = KvLedger::new(options).unwrap();
     for (seq, &tokens) in lengths.iter().enumerate() {
         ledger.append(SeqId(seq as u32), tokens, &mut KvCommands::with_capacity(0)).unwrap();
@@ -42,7 +42,7 @@ fn a_token_is_checked_when_it_is_pushed() {
     let expected = BatchError::TokenOutOfVocabulary { index: 0, token: TokenId(100), vocab: 100 };
     assert_eq!(out_of_vocabulary, Err(expected));
     let out_of_range = batch.push(id(99), None, SeqId(8), Output::None);
-    let expected = BatchError::SequenceOutOfRange { index: 0, seq: SeqId(8), sequences_max: 8 };
+    let expected = BatchError::SequenceOutOfRange { index: 0, seq: SeqId(8), max_sequences: 8 };
     assert_eq!(out_of_range, Err(expected));
     assert!(batch.is_empty());
 
@@ -50,7 +50,7 @@ fn a_token_is_checked_when_it_is_pushed() {
         push(&mut batch, 0, Output::None);
     }
     let one_more = batch.push(id(0), None, SeqId(0), Output::None);
-    assert_eq!(one_more, Err(BatchError::Full { tokens_max: 16 }));
+    assert_eq!(one_more, Err(BatchError::Full { max_tokens: 16 }));
     batch.clear();
     assert_eq!(push(&mut batch, 0, Output::None), 0);
 }
@@ -115,7 +115,7 @@ fn one_bad_sequence_can_be_taken_out() {
 #[test]
 fn the_context_ends_a_sequence() {
     let options =
-        LedgerOptions { page_tokens: 4, pages_per_sequence_max: 1, ..LedgerOptions::default() };
+        LedgerOptions { page_tokens: 4, max_pages_per_sequence: 1, ..LedgerOptions::default() };
     let mut ledger = KvLedger::new(options).unwrap();
     ledger.append(SeqId(0), 3, &mut KvCommands::with_capacity(0)).unwrap();
     let mut batch = Batch::new(LIMITS);
@@ -147,25 +147,25 @@ fn the_device_keeps_one_sampled_token_per_sequence() {
 #[test]
 fn sequences_outputs_and_logits_are_bounded() {
     let ledger = ledger_with(&[]);
-    let limits = BatchLimits { batch_sequences_max: 2, outputs_max: 2, logits_max: 1, ..LIMITS };
+    let limits = BatchLimits { max_batch_sequences: 2, max_outputs: 2, max_logits: 1, ..LIMITS };
     let mut batch = Batch::new(limits);
     push(&mut batch, 4, Output::SampleAndLogits);
     push(&mut batch, 6, Output::Sample);
     assert!(batch.check(&ledger).is_ok());
 
     push(&mut batch, 5, Output::None);
-    let expected = BatchError::TooManySequences { index: 2, seq: SeqId(5), batch_sequences_max: 2 };
+    let expected = BatchError::TooManySequences { index: 2, seq: SeqId(5), max_batch_sequences: 2 };
     assert_eq!(check_error(&mut batch, &ledger), expected);
 
     batch.truncate(2);
     push(&mut batch, 4, Output::Sample);
-    let expected = BatchError::TooManyOutputs { index: 2, outputs_max: 2 };
+    let expected = BatchError::TooManyOutputs { index: 2, max_outputs: 2 };
     assert_eq!(check_error(&mut batch, &ledger), expected);
 
     batch.clear();
     push(&mut batch, 4, Output::Logits);
     push(&mut batch, 4, Output::Logits);
-    let expected = BatchError::TooManyLogits { index: 1, logits_max: 1 };
+    let expected = BatchError::TooManyLogits { index: 1, max_logits: 1 };
     assert_eq!(check_error(&mut batch, &ledger), expected);
 }
 
@@ -194,7 +194,7 @@ fn split_all(
     take: impl Fn(&mut walla_plan::Split<'_>, &mut UBatch) -> bool,
 ) -> Vec<Vec<u32>> {
     let mut splitter = Splitter::new(*batch.limits());
-    let mut ubatch = UBatch::with_capacity(batch.limits().tokens_max);
+    let mut ubatch = UBatch::with_capacity(batch.limits().max_tokens);
     let mut split = batch.check(ledger).unwrap().split(&mut splitter, outputs);
     let mut all = Vec::new();
     while take(&mut split, &mut ubatch) {

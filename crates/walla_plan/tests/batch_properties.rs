@@ -12,7 +12,7 @@ use walla_types::{SeqId, TokenId};
 const LIMITS: BatchLimits = BatchLimits::new(100, 8, 16);
 
 fn ledger_with(lengths: &[u32]) -> KvLedger {
-    let options = LedgerOptions { sequences_max: 8, ..LedgerOptions::default() };
+    let options = LedgerOptions { max_sequences: 8, ..LedgerOptions::default() };
     let mut ledger = KvLedger::new(options).unwrap();
     for (seq, &tokens) in lengths.iter().enumerate() {
         ledger.append(SeqId(seq as u32), tokens, &mut KvCommands::with_capacity(0)).unwrap();
@@ -53,18 +53,18 @@ proptest! {
         let mut split = checked.split(&mut splitter, &mut outputs);
         let mut seen = Vec::new();
         let mut next: BTreeMap<SeqId, u32> = BTreeMap::new();
-        for (kind, rows_max) in kinds {
+        for (kind, max_rows) in kinds {
             let left = split.tokens_left();
             let any = match kind {
-                Kind::Simple => split.simple(rows_max, &mut ubatch),
-                Kind::Equal => split.equal(rows_max, &mut ubatch),
-                Kind::Ragged => split.ragged(rows_max, &mut ubatch),
+                Kind::Simple => split.simple(max_rows, &mut ubatch),
+                Kind::Equal => split.equal(max_rows, &mut ubatch),
+                Kind::Ragged => split.ragged(max_rows, &mut ubatch),
             };
             prop_assert_eq!(any, left > 0);
-            prop_assert!(ubatch.len() <= rows_max);
+            prop_assert!(ubatch.len() <= max_rows);
             prop_assert_eq!(split.tokens_left(), left - ubatch.len());
             if let Kind::Simple | Kind::Ragged = kind {
-                prop_assert_eq!(ubatch.len(), left.min(rows_max), "these leave no room unused");
+                prop_assert_eq!(ubatch.len(), left.min(max_rows), "these leave no room unused");
             }
             check_ubatch(kind, &ubatch, &mut next, &ledger)?;
             seen.extend(ubatch.rows().iter().map(|row| row.batch_index));

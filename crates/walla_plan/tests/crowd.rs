@@ -6,7 +6,7 @@ mod village;
 
 use proptest::prelude::*;
 use village::{Device, Outcome, Village};
-use walla_plan::governor::{DEBT_FRAMES_MAX, TRIAL_STEPS};
+use walla_plan::governor::{MAX_DEBT_FRAMES, TRIAL_STEPS};
 use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepWork};
 
 /// Devices with the costs that were measured for them.
@@ -125,17 +125,17 @@ fn predictions_follow_a_change_of_load_within_100_frames() {
 /// Other programs make all steps up to four times as slow, from moment to moment or for seconds.
 #[test]
 fn a_crowd_takes_as_many_times_longer_as_its_steps() {
-    const LOAD_MAX: f32 = 4.0;
+    const MAX_LOAD: f32 = 4.0;
     for device in [Device::half_b_on_cpu(), Device::four_b_on_cpu()] {
         let cold = crowd_after(&device, true, |_| {});
         for (seed, load_frames) in (0..60).zip([3.0, 30.0, 300.0].into_iter().cycle()) {
             let mut village = Village::with_seed(&device, seed % 2 == 0, seed);
             village.stolen = 0.1;
-            (village.load_frames, village.load_max) = (load_frames, LOAD_MAX);
+            (village.load_frames, village.max_load) = (load_frames, MAX_LOAD);
             for nth in 0..4 {
                 let crowd = village.crowd(40, 8);
                 assert!(
-                    crowd.seconds < 1.15 * f64::from(LOAD_MAX) * cold.seconds,
+                    crowd.seconds < 1.15 * f64::from(MAX_LOAD) * cold.seconds,
                     "{}, seed {seed}, crowd {nth}: {crowd:?}, cold: {cold:?}",
                     device.name
                 );
@@ -175,7 +175,7 @@ fn a_limit_of_launches_keeps_its_margin() {
         context_token_micros: 0.0,
         options: GovernorOptions {
             budget_micros: Some(500),
-            launch_micros_max: Some(1_800),
+            max_launch_micros: Some(1_800),
             pads_rows: false,
             ..GovernorOptions::default()
         },
@@ -239,15 +239,15 @@ proptest! {
         let votes = (2_000 / device.options.frames_over_per_1000).max(TRIAL_STEPS);
         let (mut largest, mut steps) = (0, 0);
         // Frames without a step pay for the one before.
-        for _ in 0..80 * votes * DEBT_FRAMES_MAX {
+        for _ in 0..80 * votes * MAX_DEBT_FRAMES {
             governor.begin_frame();
             let limits = governor.limits(Limits::default(), StepWork::decode(1, 200), wanted);
             let allows = |rows: u32| {
-                if rows > limits.rows_max {
+                if rows > limits.max_rows {
                     return false;
                 }
                 let cost = limits.cost.map_or(0.0, |cost| cost.predict_micros(part(wanted, rows)));
-                cost <= limits.device_micros_max.min(limits.step_micros_max) as f32
+                cost <= limits.max_device_micros.min(limits.max_step_micros) as f32
             };
             let Some(rows) = (1..=wanted.rows()).rev().find(|&rows| allows(rows)) else {
                 continue;

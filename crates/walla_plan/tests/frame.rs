@@ -13,8 +13,8 @@ fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
     let options = LedgerOptions {
         page_tokens: 4,
         pages: pages + 1,
-        pages_per_sequence_max: 64,
-        sequences_max: SEQUENCES,
+        max_pages_per_sequence: 64,
+        max_sequences: SEQUENCES,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(options).unwrap();
@@ -57,14 +57,14 @@ fn reason(frame: &Plan, seq: u32) -> Option<Deferral> {
 }
 
 const LIMITS: Limits<'static> = Limits {
-    rows_max: 8,
-    prefill_tokens_max: 8,
+    max_rows: 8,
+    max_prefill_tokens: 8,
     chunk_gain_min: 1.0,
     chunk_tokens_min: 1,
-    sequences_max: 8,
-    wait_frames_max: 60,
-    device_micros_max: 0,
-    step_micros_max: u32::MAX,
+    max_sequences: 8,
+    max_wait_frames: 60,
+    max_device_micros: 0,
+    max_step_micros: u32::MAX,
     forces: true,
     cost: None,
 };
@@ -90,7 +90,7 @@ fn priority_goes_before_lateness_before_waiting_before_id() {
     let ledger = ledger_with(64, &[1; 16]);
     let frame = planned(&requests, &ledger, &LIMITS);
     assert_eq!(speakers(&frame), [8, 7, 6, 4, 5, 1]);
-    let narrow = Limits { rows_max: 3, ..LIMITS };
+    let narrow = Limits { max_rows: 3, ..LIMITS };
     let frame = planned(&requests, &ledger, &narrow);
     assert_eq!(speakers(&frame), [8, 7, 6]);
     assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
@@ -115,7 +115,7 @@ fn agents_ahead_of_their_voice_rate_yield_to_prompts() {
     let frame = planned(&requests, &ledger, &LIMITS);
     assert_eq!((speakers(&frame), readers(&frame)), (vec![2], vec![(1, 7)]));
     assert_eq!(reason(&frame, 0), Some(Deferral::Rows));
-    let wide = Limits { rows_max: 16, ..LIMITS };
+    let wide = Limits { max_rows: 16, ..LIMITS };
     let frame = planned(&requests, &ledger, &wide);
     assert_eq!(speakers(&frame), [2, 0], "a deadline is not a maximum of effort");
     assert_eq!(frame.prefill(), [Prefill { seq: SeqId(1), tokens: 8, prompt_tokens: 8 }]);
@@ -142,11 +142,11 @@ fn steps_that_exceed_the_budget_are_not_started() {
     let requests: Vec<_> = (0..8).map(speaker).collect();
     let ledger = ledger_with(64, &[1; 8]);
     // Buckets 1, 2, 3, 4, 6, 8: five rows cost 160, as six do; seven would cost 180.
-    let limits = Limits { device_micros_max: 179, cost: Some(&COST), ..LIMITS };
+    let limits = Limits { max_device_micros: 179, cost: Some(&COST), ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!(speakers(&frame), [0, 1, 2, 3, 4, 5]);
     assert_eq!(reason(&frame, 7), Some(Deferral::Budget));
-    let nothing = Limits { device_micros_max: 109, ..limits };
+    let nothing = Limits { max_device_micros: 109, ..limits };
     let frame = planned(&requests, &ledger, &nothing);
     assert!(frame.is_empty());
     assert_eq!(frame.deferred().len(), 8);
@@ -155,7 +155,7 @@ fn steps_that_exceed_the_budget_are_not_started() {
 #[test]
 fn a_chunk_is_as_long_as_the_budget_allows() {
     let cost = LinearCost { prefill_token_micros: 7.0, row_micros: 0.0, ..COST };
-    let limits = Limits { device_micros_max: 150, cost: Some(&cost), ..LIMITS };
+    let limits = Limits { max_device_micros: 150, cost: Some(&cost), ..LIMITS };
     let frame = planned(&[prompt(0, 100)], &ledger_with(64, &[]), &limits);
     assert_eq!(readers(&frame), [(0, 7)]);
     assert_eq!(cost.predict_micros(frame.step()), 149.0);
@@ -164,7 +164,7 @@ fn a_chunk_is_as_long_as_the_budget_allows() {
 #[test]
 fn context_counts_the_tokens_that_attention_reads() {
     let cost = LinearCost { context_token_micros: 1.0, ..LinearCost::default() };
-    let limits = Limits { device_micros_max: 100, cost: Some(&cost), ..LIMITS };
+    let limits = Limits { max_device_micros: 100, cost: Some(&cost), ..LIMITS };
     let ledger = ledger_with(64, &[10, 60, 30, 5]);
     let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
     let frame = planned(&requests, &ledger, &limits);
@@ -184,9 +184,9 @@ fn context_counts_the_tokens_that_attention_reads() {
 fn a_chunk_smaller_than_the_step_overhead_starts_no_step() {
     let cost =
         LinearCost { step_micros: 100.0, prefill_token_micros: 10.0, ..LinearCost::default() };
-    let limits = |device_micros_max| Limits {
+    let limits = |max_device_micros| Limits {
         chunk_gain_min: 1.5,
-        device_micros_max,
+        max_device_micros,
         cost: Some(&cost),
         ..LIMITS
     };
@@ -210,7 +210,7 @@ fn a_nan_prediction_starts_no_step() {
             f32::NAN
         }
     }
-    let limits = Limits { device_micros_max: u32::MAX, cost: Some(&Broken), ..LIMITS };
+    let limits = Limits { max_device_micros: u32::MAX, cost: Some(&Broken), ..LIMITS };
     let frame = planned(&[speaker(0)], &ledger_with(8, &[1]), &limits);
     assert!(frame.is_empty());
     assert_eq!(reason(&frame, 0), Some(Deferral::Budget));
@@ -228,7 +228,7 @@ fn aged_agents_run_first_even_beyond_the_budget() {
     assert_eq!(speakers(&frame), [9, 0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(reason(&frame, 8), Some(Deferral::Rows));
 
-    let too_small = Limits { device_micros_max: 1, cost: Some(&COST), ..LIMITS };
+    let too_small = Limits { max_device_micros: 1, cost: Some(&COST), ..LIMITS };
     let frame = planned(&requests, &ledger, &too_small);
     assert_eq!(speakers(&frame), [9]);
     assert_eq!(COST.predict_micros(frame.step()), 110.0);
@@ -242,13 +242,13 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
     let mut requests: Vec<_> = (0..31).map(speaker).collect();
     requests.push(PlanRequest { waited_frames: 60, ..prompt(31, 100) });
     let ledger = ledger_with(64, &[1; 31]);
-    let wide = Limits { rows_max: 256, prefill_tokens_max: 64, sequences_max: 4, ..LIMITS };
+    let wide = Limits { max_rows: 256, max_prefill_tokens: 64, max_sequences: 4, ..LIMITS };
     let frame = planned(&requests, &ledger, &wide);
     assert_eq!(speakers(&frame), [0, 1, 2], "one of four sequences is the aged prompt's");
     assert_eq!(reason(&frame, 3), Some(Deferral::Sequences));
     assert_eq!(readers(&frame), [(31, 64)], "its chunk grows by what nobody else wants");
 
-    let full = Limits { rows_max: 32, prefill_tokens_max: 64, sequences_max: 64, ..LIMITS };
+    let full = Limits { max_rows: 32, max_prefill_tokens: 64, max_sequences: 64, ..LIMITS };
     let frame = planned(&requests, &ledger, &full);
     assert_eq!(readers(&frame), [(31, 4)], "an eighth of 32 rows");
     assert_eq!(speakers(&frame).len(), 28);
@@ -268,7 +268,7 @@ fn background_agents_take_the_remaining_time() {
     let background = |request| PlanRequest { detail: Detail::Background, priority: 99, ..request };
     let requests = [background(speaker(0)), background(prompt(1, 2)), speaker(2), prompt(3, 3)];
     let ledger = ledger_with(64, &[1, 0, 1, 0]);
-    let limits = Limits { rows_max: 5, ..LIMITS };
+    let limits = Limits { max_rows: 5, ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!((speakers(&frame), readers(&frame)), (vec![2, 0], vec![(3, 3)]));
     assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
@@ -278,7 +278,7 @@ fn background_agents_take_the_remaining_time() {
 fn a_prompt_starts_only_if_all_of_it_has_pages() {
     let ledger = ledger_with(4, &[]);
     let requests = [prompt(0, 17), prompt(1, 12), prompt(2, 8)];
-    let limits = Limits { rows_max: 64, prefill_tokens_max: 64, ..LIMITS };
+    let limits = Limits { max_rows: 64, max_prefill_tokens: 64, ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!(readers(&frame), [(1, 12)]);
     assert_eq!(reason(&frame, 0), Some(Deferral::Pages { wanted_pages: 5 }));
@@ -299,5 +299,5 @@ fn a_sequence_at_the_end_of_its_context_is_reported() {
 fn a_plan_reports_its_size() {
     let mut frame = Plan::new(1);
     let refused = plan(&[speaker(0), speaker(1)], &ledger_with(8, &[1, 1]), &LIMITS, &mut frame);
-    assert_eq!(refused, Err(TooManyRequests { requests: 2, sequences_max: 1 }));
+    assert_eq!(refused, Err(TooManyRequests { requests: 2, max_sequences: 1 }));
 }

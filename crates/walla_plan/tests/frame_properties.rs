@@ -15,8 +15,8 @@ fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
     let options = LedgerOptions {
         page_tokens: 4,
         pages: pages + 1,
-        pages_per_sequence_max: 16,
-        sequences_max: SEQUENCES,
+        max_pages_per_sequence: 16,
+        max_sequences: SEQUENCES,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(options).unwrap();
@@ -57,17 +57,17 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
     );
     let times = (0u32..600, prop_oneof![Just(u32::MAX), 0u32..300], 1.0f32..2.0);
     (0u32..20, 0u32..20, 0u32..20, times, prop::option::of(cost)).prop_map(
-        |(rows_max, prefill_tokens_max, sequences_max, times, cost)| {
-            let (device_micros_max, step_micros_max, chunk_gain_min) = times;
+        |(max_rows, max_prefill_tokens, max_sequences, times, cost)| {
+            let (max_device_micros, max_step_micros, chunk_gain_min) = times;
             let limits = Limits {
-                rows_max,
-                prefill_tokens_max,
+                max_rows,
+                max_prefill_tokens,
                 chunk_gain_min,
                 chunk_tokens_min: 1,
-                sequences_max,
-                wait_frames_max: 10,
-                device_micros_max,
-                step_micros_max,
+                max_sequences,
+                max_wait_frames: 10,
+                max_device_micros,
+                max_step_micros,
                 forces: true,
                 cost: None,
             };
@@ -114,22 +114,22 @@ proptest! {
         plan(&requests, &ledger, &limits, &mut frame).unwrap();
 
         let work = frame.step();
-        prop_assert!(work.rows() <= limits.rows_max);
+        prop_assert!(work.rows() <= limits.max_rows);
         prop_assert_eq!(frame.decode().len() as u32, work.decode_rows);
         let tokens: u32 = frame.prefill().iter().map(|prefill| prefill.tokens).sum();
-        prop_assert!(tokens <= limits.prefill_tokens_max);
+        prop_assert!(tokens <= limits.max_prefill_tokens);
         prop_assert_eq!(tokens, work.prefill_tokens);
         let sequences = frame.decode().len() + frame.prefill().len();
-        prop_assert!(sequences <= limits.sequences_max as usize);
+        prop_assert!(sequences <= limits.max_sequences as usize);
 
         if let Some(cost) = cost.filter(|_| !work.is_empty()) {
             let micros = cost.predict_micros(work);
             let only_one = sequences == 1
                 && work.rows() == 1
                 && requests.iter().any(|request| request.waited_frames >= 10);
-            let budget = limits.device_micros_max as f32;
+            let budget = limits.max_device_micros as f32;
             prop_assert!(micros <= budget || only_one, "{micros} > {budget}");
-            prop_assert!(micros <= limits.step_micros_max as f32 || only_one, "{micros}");
+            prop_assert!(micros <= limits.max_step_micros as f32 || only_one, "{micros}");
         }
 
         let prefilled = frame.prefill().iter().map(|prefill| prefill.seq);
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn every_wait_is_bounded(
         mut requests in prop::collection::vec(request(), 1..SEQUENCES as usize),
-        rows_max in 1u32..12,
+        max_rows in 1u32..12,
         budget in 0u32..200,
     ) {
         requests.retain(|request| wants(request) && request.seq.0 < SEQUENCES);
@@ -184,18 +184,18 @@ proptest! {
         }
         let cost = LinearCost { step_micros: 100.0, row_micros: 10.0, ..LinearCost::default() };
         let limits = Limits {
-            rows_max,
-            prefill_tokens_max: 16,
+            max_rows,
+            max_prefill_tokens: 16,
             chunk_gain_min: 1.0,
             chunk_tokens_min: 1,
-            sequences_max: 8,
-            wait_frames_max: 10,
-            device_micros_max: budget,
-            step_micros_max: u32::MAX,
+            max_sequences: 8,
+            max_wait_frames: 10,
+            max_device_micros: budget,
+            max_step_micros: u32::MAX,
             forces: true,
             cost: Some(&cost),
         };
-        let bound = limits.wait_frames_max + requests.len() as u32;
+        let bound = limits.max_wait_frames + requests.len() as u32;
         let ledger = ledger_with(1_000, &[1; SEQUENCES as usize]);
         let mut frame = Plan::new(SEQUENCES);
         for _ in 0..100 {

@@ -4,14 +4,14 @@ mod common;
 
 use common::{Rig, cost};
 use proptest::prelude::*;
-use walla_plan::governor::{DEBT_FRAMES_MAX, NEEDED, OVERDRAFT};
+use walla_plan::governor::{MAX_DEBT_FRAMES, NEEDED, OVERDRAFT};
 use walla_plan::{GovernorOptions, NextWork, PlanRequest, StepWork};
 use walla_types::SeqId;
 
 fn options(budget_micros: u32) -> GovernorOptions {
     GovernorOptions {
         budget_micros: Some(budget_micros),
-        launch_micros_max: None,
+        max_launch_micros: None,
         ..GovernorOptions::default()
     }
 }
@@ -67,7 +67,7 @@ fn a_new_budget_applies_from_the_next_frame() {
 fn no_step_exceeds_the_launch_limit() {
     let launch = GovernorOptions {
         budget_micros: Some(4_000),
-        launch_micros_max: Some(500),
+        max_launch_micros: Some(500),
         ..GovernorOptions::default()
     };
     let mut rig = Rig::new(launch, cost(150.0, 10.0), speakers(100));
@@ -123,7 +123,7 @@ fn aged_agents_beyond_capacity_do_not_break_the_budget() {
 fn the_margin_decays_after_the_budget_is_lifted() {
     let launch = GovernorOptions {
         budget_micros: Some(500),
-        launch_micros_max: Some(600),
+        max_launch_micros: Some(600),
         ..GovernorOptions::default()
     };
     let mut rig = Rig::new(launch, cost(300.0, 10.0), speakers(8));
@@ -210,7 +210,7 @@ proptest! {
         let mut rig = Rig::new(options(budget), cost(step_micros, row_micros), requests);
         for noise in noise {
             let before = rig.governor.stats();
-            prop_assert!(before.debt_micros <= budget * DEBT_FRAMES_MAX);
+            prop_assert!(before.debt_micros <= budget * MAX_DEBT_FRAMES);
             let frame = rig.frame(|expected| expected * noise);
             let grant = (budget as f32 - frame.debt_micros).max(0.0);
             let is_within = frame.predicted_micros <= grant + 1.0;
@@ -240,7 +240,7 @@ proptest! {
             rig.frame(|expected| expected * noise[n % noise.len()]);
             let longest = rig.requests.iter().map(|request| request.waited_frames).max();
             // Each of the other agents can be followed by this number of frames that pay its debt.
-            let bound = 60 + (DEBT_FRAMES_MAX + 2) * agents;
+            let bound = 60 + (MAX_DEBT_FRAMES + 2) * agents;
             prop_assert!(longest <= Some(bound), "{longest:?}");
         }
     }

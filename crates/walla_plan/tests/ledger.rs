@@ -15,8 +15,8 @@ const C: SeqId = SeqId(2);
 const OPTIONS: LedgerOptions = LedgerOptions {
     page_tokens: 4,
     pages: 9,
-    pages_per_sequence_max: 4,
-    sequences_max: 3,
+    max_pages_per_sequence: 4,
+    max_sequences: 3,
     recurrent: false,
     can_shift: true,
 };
@@ -38,17 +38,17 @@ fn impossible_options_are_refused() {
     let too_small = [
         (LedgerOptions { page_tokens: 0, ..OPTIONS }, "page_tokens"),
         (LedgerOptions { pages: 1, ..OPTIONS }, "pages"),
-        (LedgerOptions { pages_per_sequence_max: 0, ..OPTIONS }, "pages_per_sequence_max"),
-        (LedgerOptions { sequences_max: 0, ..OPTIONS }, "sequences_max"),
+        (LedgerOptions { max_pages_per_sequence: 0, ..OPTIONS }, "max_pages_per_sequence"),
+        (LedgerOptions { max_sequences: 0, ..OPTIONS }, "max_sequences"),
     ];
     for (options, name) in too_small {
         assert_eq!(KvLedger::new(options).err(), Some(InvalidLedger::TooSmall(name)));
     }
     let wide =
-        LedgerOptions { sequences_max: u32::MAX, pages_per_sequence_max: 1 << 20, ..OPTIONS };
+        LedgerOptions { max_sequences: u32::MAX, max_pages_per_sequence: 1 << 20, ..OPTIONS };
     let expected = InvalidLedger::TablesTooLarge { sequences: u32::MAX, pages: 1 << 20 };
     assert_eq!(KvLedger::new(wide).err(), Some(expected));
-    let long = LedgerOptions { page_tokens: 1 << 16, pages_per_sequence_max: 1 << 15, ..OPTIONS };
+    let long = LedgerOptions { page_tokens: 1 << 16, max_pages_per_sequence: 1 << 15, ..OPTIONS };
     let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
     assert_eq!(KvLedger::new(long).err(), Some(expected));
     let endless = LedgerOptions { pages: u32::MAX, ..OPTIONS };
@@ -92,7 +92,7 @@ fn refusals_name_what_is_missing() {
         })
     );
     let stranger = SeqId(3);
-    let unknown = LedgerError::UnknownSequence { seq: stranger, sequences_max: 3 };
+    let unknown = LedgerError::UnknownSequence { seq: stranger, max_sequences: 3 };
     assert_eq!(ledger.append(stranger, 1, &mut commands), Err(unknown.clone()));
     assert_eq!(ledger.remove(stranger, .., &mut commands), Err(unknown.clone()));
     assert_eq!(ledger.copy(A, stranger, .., &mut commands), Err(unknown));

@@ -257,8 +257,8 @@ proptest! {
         let options = LedgerOptions {
             page_tokens,
             pages,
-            pages_per_sequence_max: 8,
-            sequences_max: SEQUENCES,
+            max_pages_per_sequence: 8,
+            max_sequences: SEQUENCES,
             recurrent: false,
             can_shift: true,
         };
@@ -286,8 +286,8 @@ fn the_model_reaches_every_successful_operation() {
     let options = LedgerOptions {
         page_tokens: 4,
         pages: 32,
-        sequences_max: SEQUENCES,
-        pages_per_sequence_max: 8,
+        max_sequences: SEQUENCES,
+        max_pages_per_sequence: 8,
         ..LedgerOptions::default()
     };
     let mut world = World::new(options);

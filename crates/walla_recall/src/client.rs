@@ -13,13 +13,13 @@ use walla_runtime::{
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, HELD_MAX, Held, Known, ends_waits, follows, with_notes};
+use crate::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.
 ///
 /// Asks of [agents with memories](Self::set_agent) are held back until their search has ended, for
-/// [`RecallOptions::time_max`](crate::RecallOptions::time_max) at most, and are sent at the next
+/// [`RecallOptions::max_time`](crate::RecallOptions::max_time) at most, and are sent at the next
 /// call of [`frame`](EngineClient::frame) or of a receive function. All other commands pass
 /// through. Texts are put into [notes](walla_runtime::Notes): see there for their place in the
 /// prompt.
@@ -289,7 +289,7 @@ impl EngineClient for RecallClient {
             agents.copy_texts(&command);
             return self.inner.client.try_send(command);
         }
-        if held >= HELD_MAX {
+        if held >= MAX_HELD {
             return Err(TrySendError::Full(command));
         }
         if self.inner.client.state().is_over() {
@@ -298,7 +298,7 @@ impl EngineClient for RecallClient {
         let next = match search {
             Some((search, recall)) => {
                 // `None`: the limit is beyond the clock.
-                let until = Instant::now().checked_add(self.inner.recall.options().time_max);
+                let until = Instant::now().checked_add(self.inner.recall.options().max_time);
                 let wanted =
                     self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
                 Held::Ask { command, recall, wanted, until }
@@ -377,7 +377,7 @@ impl EngineClient for RecallClient {
         divided.filter(|of| of.is(current)).map_or(current, |of| Some(of.host))
     }
 
-    fn wait_max(&self) -> Option<Duration> {
+    fn max_wait(&self) -> Option<Duration> {
         let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
         let is_divided = || {
@@ -385,8 +385,8 @@ impl EngineClient for RecallClient {
             options.frame_time.is_some() && divided.is_some()
         };
         let until = (is_held || is_divided())
-            .then(|| options.time_max.clamp(Duration::from_millis(1), Duration::from_millis(100)));
-        [until, self.inner.client.wait_max()].into_iter().flatten().min()
+            .then(|| options.max_time.clamp(Duration::from_millis(1), Duration::from_millis(100)));
+        [until, self.inner.client.max_wait()].into_iter().flatten().min()
     }
 
     fn stop(&self) {

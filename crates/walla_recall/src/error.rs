@@ -10,7 +10,7 @@ pub enum UpdateError {
     Full {
         /// Bytes that wait.
         queued: usize,
-        /// [`RecallOptions::queued_bytes_max`](crate::RecallOptions::queued_bytes_max).
+        /// [`RecallOptions::max_queued_bytes`](crate::RecallOptions::max_queued_bytes).
         most: usize,
     },
     /// The thread could not be started, or has ended by a fault: asks have no memories.

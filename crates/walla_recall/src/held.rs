@@ -13,7 +13,7 @@ use crate::{AgentRecall, Search};
 
 /// Commands that can be held back, of all agents together. Each agent may hold back a few asks, as
 /// the engine keeps only a few.
-pub(crate) const HELD_MAX: usize = 65_536;
+pub(crate) const MAX_HELD: usize = 65_536;
 
 /// A command of an agent, in its order.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Known {
             Prompt::Again => {}
             Prompt::Raw(_) | Prompt::RawTrusted(_) | Prompt::Tokens(_) => return None,
         }
-        let is_empty = recall.memories.is_empty() || recall.entries_max == 0;
+        let is_empty = recall.memories.is_empty() || recall.max_entries == 0;
         // Its own notes replace what would be found.
         if options.notes.is_some() || is_empty || self.latest.asked.trim().is_empty() {
             return None;
@@ -118,7 +118,7 @@ impl Known {
             reader: recall.reader.clone(),
             tags: recall.tags.clone(),
             now,
-            entries_max: recall.entries_max,
+            max_entries: recall.max_entries,
             recent_skipped: recall.recent_skipped,
             weights: recall.weights.clone(),
         };
@@ -166,8 +166,8 @@ impl Latest {
 pub(crate) fn with_notes(command: Command, recall: &AgentRecall, found: &Found) -> Command {
     let Command::Ask { agent, reply_id, prompt, options } = command else { return command };
     let texts: Vec<_> = found.entries.iter().map(|found| Arc::clone(&found.entry.text)).collect();
-    let (heading, tokens_max) = (Arc::clone(&recall.heading), recall.tokens_max);
-    let notes = (!texts.is_empty()).then(|| Arc::new(Notes { heading, texts, tokens_max }));
+    let (heading, max_tokens) = (Arc::clone(&recall.heading), recall.max_tokens);
+    let notes = (!texts.is_empty()).then(|| Arc::new(Notes { heading, texts, max_tokens }));
     let options = AskOptions { notes, ..options };
     Command::Ask { agent, reply_id, prompt, options }
 }

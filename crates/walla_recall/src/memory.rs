@@ -54,7 +54,7 @@ impl Change {
 /// ```
 /// use walla_recall::{Entry, Memory, StoreLimits};
 ///
-/// let mut memory = Memory::new(StoreLimits { entries_max: 2, ..StoreLimits::default() });
+/// let mut memory = Memory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
 /// for (text, importance) in [("The player paid.", 0.9), ("It rained.", 0.1)] {
 ///     memory.add(Entry::new(text).importance(importance))?;
 /// }
@@ -172,7 +172,7 @@ impl Memory {
         Some(removed)
     }
 
-    /// Removes the entries that are older than [`StoreLimits::age_max`] at the game time `now`.
+    /// Removes the entries that are older than [`StoreLimits::max_age`] at the game time `now`.
     pub fn expire(&mut self, now: Duration) -> Vec<(EntryId, Entry)> {
         let expired = Arc::make_mut(&mut self.store).expire(now);
         if !expired.is_empty() {

@@ -9,7 +9,7 @@ use crate::memory::Change;
 use crate::options::{EXCHANGE_TAG, OBSERVATION_TAG};
 
 /// Entries from conversations whose order is known.
-const RECENT_MAX: usize = 64;
+const MAX_RECENT: usize = 64;
 
 /// A memory with its index.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Mirror {
     }
 
     fn note_recent(&mut self, id: EntryId) {
-        if self.recent.len() >= RECENT_MAX {
+        if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(id);

@@ -20,10 +20,10 @@ pub struct RecallOptions {
     /// [counted](crate::RecallStats::late). A search of 100,000 entries takes 2 to 16 ms, the
     /// vector of a question 5 to 20 ms. A search waits for vectors in the first three quarters, and
     /// uses words alone then, so that the ask still has their entries. Default: 1 s.
-    pub time_max: Duration,
+    pub max_time: Duration,
     /// Entries of one memory whose vectors an ask waits for. More than these are embedded in the
     /// background, and are found by their words until then. Default: 16.
-    pub fresh_max: usize,
+    pub max_fresh: usize,
     /// Computing time of the embedding model in each [frame](walla_runtime::EngineClient::frame).
     /// While it has work, the budget of an engine on a CPU is lower by as much. `None`: no limit,
     /// for hosts without frames. Default: 1 ms.
@@ -32,25 +32,25 @@ pub struct RecallOptions {
     /// without frames. Default: none.
     pub frame_time: Option<Duration>,
     /// Maximum bytes of changes that wait for the thread. Default: 128 MiB.
-    pub queued_bytes_max: usize,
+    pub max_queued_bytes: usize,
 }
 
 impl RecallOptions {
-    /// Time that a search waits for vectors. The rest of [`time_max`](Self::time_max) is for the
+    /// Time that a search waits for vectors. The rest of [`max_time`](Self::max_time) is for the
     /// search by words, and for the way back to the ask.
-    pub(crate) fn vector_time_max(&self) -> Duration {
-        self.time_max.saturating_sub(self.time_max / 4)
+    pub(crate) fn max_vector_time(&self) -> Duration {
+        self.max_time.saturating_sub(self.max_time / 4)
     }
 }
 
 impl Default for RecallOptions {
     fn default() -> Self {
         Self {
-            time_max: Duration::from_secs(1),
-            fresh_max: 16,
+            max_time: Duration::from_secs(1),
+            max_fresh: 16,
             embed_budget: Some(Duration::from_millis(1)),
             frame_time: None,
-            queued_bytes_max: 128 << 20,
+            max_queued_bytes: 128 << 20,
         }
     }
 }
@@ -65,10 +65,10 @@ pub struct AgentRecall {
     /// Only entries with one of these tags. Default: all.
     pub tags: Tags,
     /// Maximum number of entries in a prompt. Default: 5.
-    pub entries_max: usize,
-    /// Maximum tokens of these entries in a prompt ([`Notes::tokens_max`]). Default: 128, so that
+    pub max_entries: usize,
+    /// Maximum tokens of these entries in a prompt ([`Notes::max_tokens`]). Default: 128, so that
     /// they rarely displace old turns.
-    pub tokens_max: u32,
+    pub max_tokens: u32,
     /// First line of the notes ([`Notes::heading`]). Default: `You know:`.
     pub heading: std::sync::Arc<str>,
     /// Number of its latest entries with [`EXCHANGE_TAG`] or [`OBSERVATION_TAG`] that are not
@@ -99,8 +99,8 @@ impl Default for AgentRecall {
             memories: Vec::new(),
             reader: Tags::default(),
             tags: Tags::default(),
-            entries_max: Query::MOST,
-            tokens_max: 128,
+            max_entries: Query::MOST,
+            max_tokens: 128,
             heading: Notes::new([""; 0]).heading,
             recent_skipped: 6,
             weights: Weights { cosine_min: Self::COSINE_MIN, ..Weights::default() },

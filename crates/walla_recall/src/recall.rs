@@ -66,7 +66,7 @@ pub struct RecallStats {
     /// Searches that have ended.
     pub searches: u64,
     /// Asks that were sent without notes, because the search exceeded the
-    /// [time limit](RecallOptions::time_max).
+    /// [time limit](RecallOptions::max_time).
     pub late: u64,
     /// Searches by words alone, although there is an embedding model: the vector came too late.
     pub without_vector: u64,
@@ -208,7 +208,7 @@ impl Recall {
             return Err(UpdateError::Ended);
         }
         let (queued, most) =
-            (shared.queued_bytes.load(Ordering::Relaxed), self.options().queued_bytes_max);
+            (shared.queued_bytes.load(Ordering::Relaxed), self.options().max_queued_bytes);
         if queued > most {
             return Err(UpdateError::Full { queued, most });
         }

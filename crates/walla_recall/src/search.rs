@@ -25,7 +25,7 @@ pub struct Search {
     /// Game time, for ages.
     pub now: Duration,
     /// Maximum number of entries. Default: 5.
-    pub entries_max: usize,
+    pub max_entries: usize,
     /// Latest entries from the conversation that are left out
     /// ([`AgentRecall::recent_skipped`](crate::AgentRecall::recent_skipped)). Default: 0.
     pub recent_skipped: usize,
@@ -34,11 +34,11 @@ pub struct Search {
 }
 
 /// Bytes of a search's text that count.
-const TEXT_BYTES_MAX: usize = 4 << 10;
+const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// The part of a text that is searched.
 pub(crate) fn searched(text: &str) -> Arc<str> {
-    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].into()
 }
 
 impl Search {
@@ -51,7 +51,7 @@ impl Search {
             reader: Tags::default(),
             tags: Tags::default(),
             now: Duration::ZERO,
-            entries_max: Query::MOST,
+            max_entries: Query::MOST,
             recent_skipped: 0,
             weights: Weights::default(),
         }

@@ -187,7 +187,7 @@ impl Worker<'_> {
         if job.answer.is_unwanted() {
             return None;
         }
-        let left = self.shared.options.vector_time_max().saturating_sub(job.since.elapsed());
+        let left = self.shared.options.max_vector_time().saturating_sub(job.since.elapsed());
         if is_blocked && !left.is_zero() {
             return Some((job, left));
         }
@@ -226,7 +226,7 @@ impl Worker<'_> {
 
     /// Requests the vector of a search's text, after the vectors of fresh entries.
     fn request_vectors(&mut self, job: &mut Job) -> Result<(), QueueFull> {
-        let most = self.shared.options.fresh_max;
+        let most = self.shared.options.max_fresh;
         for key in &job.search.memories {
             if let Some(mirror) = self.mirrors.get_mut(key) {
                 self.vectors.request_fresh(*key, mirror, most)?;
@@ -242,7 +242,7 @@ impl Worker<'_> {
         let known: Vec<_> = known.collect();
         let stores: Vec<&Store> = known.iter().map(|(_, mirror)| &mirror.store).collect();
         // Recent entries and equal texts are left out below.
-        let most = of.entries_max.saturating_mul(2).saturating_add(of.recent_skipped);
+        let most = of.max_entries.saturating_mul(2).saturating_add(of.recent_skipped);
         let mut query = Query {
             vector,
             reader: &of.reader,
@@ -268,7 +268,7 @@ impl Worker<'_> {
         for Hit { store, id, entry, score, cosine, .. } in hits {
             let Some((memory, mirror)) = known.get(store) else { continue };
             let is_known = found.texts().any(|text| *text == *entry.text);
-            if found.entries.len() < of.entries_max
+            if found.entries.len() < of.max_entries
                 && !is_known
                 && !mirror.is_recent(id, of.recent_skipped)
             {

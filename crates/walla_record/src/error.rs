@@ -35,12 +35,12 @@ pub enum RecordError {
         bytes: usize,
     },
     /// A command or an event is larger than a record may be.
-    #[error("a record has {bytes} bytes, at most {bytes_max} are allowed")]
+    #[error("a record has {bytes} bytes, at most {max_bytes} are allowed")]
     TooLarge {
         /// Its size.
         bytes: usize,
         /// The limit.
-        bytes_max: usize,
+        max_bytes: usize,
     },
     /// A command of a kind that this version cannot record.
     #[error("a command that cannot be recorded")]

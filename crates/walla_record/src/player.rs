@@ -342,7 +342,7 @@ impl EngineClient for PlayerClient {
         Capabilities::LOCAL
     }
 
-    fn wait_max(&self) -> Option<Duration> {
+    fn max_wait(&self) -> Option<Duration> {
         let mut inner = self.lock();
         let next = self.play_all(&mut inner);
         if inner.ready.is_empty() { next } else { Some(Duration::ZERO) }
@@ -358,6 +358,6 @@ impl EngineClient for PlayerClient {
         }
     }
 
-    /// A host is not woken: [`wait_max`](Self::wait_max) is the time until the next event.
+    /// A host is not woken: [`max_wait`](Self::max_wait) is the time until the next event.
     fn register_waker(&self, _waker: &Waker) {}
 }

@@ -12,7 +12,7 @@ use walla_runtime::{
 use crate::error::{ReadError, RecordError};
 use crate::file::ChunkWriter;
 use crate::format::{
-    CHUNK_BYTES_MAX, CHUNK_HEAD_BYTES, ChunkHead, Clock, Defect, Got, Ids, MAGIC, Numbers, Raw,
+    CHUNK_HEAD_BYTES, ChunkHead, Clock, Defect, Got, Ids, MAGIC, MAX_CHUNK_BYTES, Numbers, Raw,
     Reader, VERSION, Writer, checksum, get_record, put_record,
 };
 
@@ -90,15 +90,15 @@ pub enum End {
 pub struct Limits {
     /// Maximum number of records. Default: `8_000_000`: four hours of 64 agents. Each takes about
     /// 130 bytes and its text.
-    pub records_max: u64,
+    pub max_records: u64,
     /// Maximum bytes of all chunks, not compressed, and, separately, of the commands, lists and
     /// arguments in memory, which are larger there. Default: 512 MiB.
-    pub bytes_max: u64,
+    pub max_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { records_max: 8_000_000, bytes_max: 512 << 20 }
+        Self { max_records: 8_000_000, max_bytes: 512 << 20 }
     }
 }
 
@@ -146,12 +146,12 @@ impl Recording {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn read(source: impl Read, limits: Limits) -> Result<Self, ReadError> {
-        let mut chunks = Chunks { source, number: 0, at: 0, bytes_max: limits.bytes_max };
+        let mut chunks = Chunks { source, number: 0, at: 0, max_bytes: limits.max_bytes };
         chunks.begin()?;
         let (mut ids, mut clock, mut numbers) =
             (Ids::default(), Clock::default(), Numbers::default());
-        let (mut entries, mut bytes_left) = (Vec::new(), limits.bytes_max);
-        let mut memory_left = limits.bytes_max;
+        let (mut entries, mut bytes_left) = (Vec::new(), limits.max_bytes);
+        let mut memory_left = limits.max_bytes;
         let mut end = End::CutOff;
         loop {
             let place = chunks.next_place();
@@ -160,7 +160,7 @@ impl Recording {
             let mut reader = Reader::new(&chunk, memory_left);
             let bad = |defect| match defect {
                 Defect::Memory => {
-                    ReadError::TooLarge { what: "bytes in memory", max: limits.bytes_max }
+                    ReadError::TooLarge { what: "bytes in memory", max: limits.max_bytes }
                 }
                 defect => damaged(place, defect),
             };
@@ -174,8 +174,8 @@ impl Recording {
                     }
                     None => break,
                 };
-                if entries.len() as u64 >= limits.records_max {
-                    return Err(ReadError::TooLarge { what: "records", max: limits.records_max });
+                if entries.len() as u64 >= limits.max_records {
+                    return Err(ReadError::TooLarge { what: "records", max: limits.max_records });
                 }
                 record.number(&mut numbers);
                 entries.push(Entry { frame: clock.frame, micros: clock.micros, record });
@@ -216,7 +216,7 @@ impl Recording {
                 return Err(RecordError::UnknownCommand);
             }
             check_size(bytes.len() - before)?;
-            if bytes.len() > CHUNK_BYTES_MAX / 2 {
+            if bytes.len() > MAX_CHUNK_BYTES / 2 {
                 chunks.write(&bytes).map_err(failed)?;
                 bytes.clear();
             }
@@ -285,8 +285,8 @@ impl Recording {
 /// # Errors
 /// [`RecordError::TooLarge`].
 pub(crate) fn check_size(bytes: usize) -> Result<(), RecordError> {
-    let bytes_max = crate::format::RECORD_BYTES_MAX;
-    if bytes > bytes_max { Err(RecordError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    let max_bytes = crate::format::MAX_RECORD_BYTES;
+    if bytes > max_bytes { Err(RecordError::TooLarge { bytes, max_bytes }) } else { Ok(()) }
 }
 
 impl Record {
@@ -370,7 +370,7 @@ struct Chunks<R> {
     number: u32,
     /// Position of the next chunk.
     at: u64,
-    bytes_max: u64,
+    max_bytes: u64,
 }
 
 impl<R: Read> Chunks<R> {
@@ -425,10 +425,10 @@ impl<R: Read> Chunks<R> {
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let [deflated, inflated] = [head.deflated, head.inflated].map(|bytes| bytes as usize);
         // Incompressible data grows by a few bytes per 64 KiB.
-        for (bytes, bytes_max) in
-            [(deflated, CHUNK_BYTES_MAX + CHUNK_BYTES_MAX / 64), (inflated, CHUNK_BYTES_MAX)]
+        for (bytes, max_bytes) in
+            [(deflated, MAX_CHUNK_BYTES + MAX_CHUNK_BYTES / 64), (inflated, MAX_CHUNK_BYTES)]
         {
-            if bytes == 0 || bytes > bytes_max {
+            if bytes == 0 || bytes > max_bytes {
                 return Err(self.next_damaged(Defect::ChunkLength { bytes: bytes as u64 }));
             }
         }
@@ -441,7 +441,7 @@ impl<R: Read> Chunks<R> {
             return Err(self.next_damaged(Defect::Checksum));
         }
         if inflated as u64 > bytes_left {
-            return Err(ReadError::TooLarge { what: "bytes", max: self.bytes_max });
+            return Err(ReadError::TooLarge { what: "bytes", max: self.max_bytes });
         }
         let records = miniz_oxide::inflate::decompress_to_vec_with_limit(&data, inflated)
             .map_err(|_| self.next_damaged(Defect::Compression))?;

@@ -187,7 +187,7 @@ fn origin(command: &Command) -> (Option<String>, Option<AgentId>) {
 }
 
 /// Maximum bytes of an ask in an error.
-const SHOWN_BYTES_MAX: usize = 200;
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// The content of an ask, shortened, as a part of errors.
 pub(crate) fn describe(prompt: &Prompt) -> String {
@@ -200,6 +200,6 @@ pub(crate) fn describe(prompt: &Prompt) -> String {
         Prompt::Results(results) => return format!("({} results)", results.len()),
         Prompt::Tokens(tokens) => return format!("({} tokens)", tokens.len()),
     };
-    let shown = &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)];
+    let shown = &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)];
     format!("{kind}{shown}{}", if shown.len() < text.len() { "…" } else { "" })
 }

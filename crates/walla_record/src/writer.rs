@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::RecordError;
 use crate::file::ChunkWriter;
-use crate::format::{CHUNK_BYTES_MAX, Clock, Ids, MAGIC, Raw, Writer, put_record};
+use crate::format::{Clock, Ids, MAGIC, MAX_CHUNK_BYTES, Raw, Writer, put_record};
 use crate::recorder::Shared;
 
 /// Interval at which the thread looks for buffers. It is not woken, because waking it would take a
@@ -26,7 +26,7 @@ const _: () = assert!(WRITE_INTERVAL.as_millis() + LOOK_INTERVAL.as_millis() <= 
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A buffer above this capacity is not used again.
-const KEPT_CAPACITY_MAX: usize = 1 << 20;
+const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
 /// Creates the file, or empties an existing recording.
 ///
@@ -83,11 +83,11 @@ fn write_all(shared: &Shared, chunks: &mut ChunkWriter<File>) -> std::io::Result
         let is_last = shared.is_closing.load(Ordering::Acquire) || shared.error.get().is_some();
         while let Some(mut buffer) = shared.full.pop() {
             shared.waiting_bytes.fetch_sub(buffer.len(), Ordering::Relaxed);
-            if records.len() + buffer.len() > CHUNK_BYTES_MAX {
+            if records.len() + buffer.len() > MAX_CHUNK_BYTES {
                 store(shared, chunks, &mut records)?;
             }
             records.extend_from_slice(&buffer);
-            if buffer.capacity() <= KEPT_CAPACITY_MAX {
+            if buffer.capacity() <= MAX_KEPT_CAPACITY {
                 buffer.clear();
                 let _surplus = shared.empty.push(buffer);
             }

@@ -44,7 +44,7 @@ pub(crate) struct Agent {
 impl Agent {
     pub fn new(mut spec: AgentSpec) -> Self {
         let mut history = History::default();
-        history.replace(std::mem::take(&mut spec.turns), History::TURNS_MAX);
+        history.replace(std::mem::take(&mut spec.turns), History::MAX_TURNS);
         Self { spec, next_spec: None, history, asks: AskQueue::default(), reply: None, place: None }
     }
 
@@ -66,7 +66,7 @@ impl Agent {
     }
 
     pub fn append(&mut self, turns: Vec<Turn>) {
-        self.asks.append_turns(turns, History::TURNS_MAX);
+        self.asks.append_turns(turns, History::MAX_TURNS);
         self.settle();
     }
 
@@ -75,13 +75,13 @@ impl Agent {
         if self.reply.is_none() && self.asks.is_empty() {
             let turns = self.asks.take_turns_after();
             if !turns.is_empty() {
-                self.history.extend(turns, History::TURNS_MAX);
+                self.history.extend(turns, History::MAX_TURNS);
             }
         }
     }
 
     pub fn replace(&mut self, turns: Vec<Turn>) {
-        self.history.replace(turns, History::TURNS_MAX);
+        self.history.replace(turns, History::MAX_TURNS);
         self.asks.take_turns_after();
     }
 
@@ -94,7 +94,7 @@ impl Agent {
         if let Some(spec) = self.next_spec.take() {
             self.spec = *spec;
         }
-        self.history.extend(std::mem::take(&mut ask.turns_before), History::TURNS_MAX);
+        self.history.extend(std::mem::take(&mut ask.turns_before), History::MAX_TURNS);
         Some(ask)
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct OpenCalls {
     /// The actions that may be called; `None`: none.
     actions: Option<ActionSet>,
     /// Maximum bytes of one call.
-    call_bytes_max: usize,
+    max_call_bytes: usize,
     open: Vec<OpenCall>,
 }
 
@@ -32,7 +32,7 @@ struct OpenCall {
 }
 
 /// Maximum calls that have begun and are not whole.
-const OPEN_MAX: usize = 64;
+const MAX_OPEN: usize = 64;
 
 impl OpenCall {
     fn begins(&self) -> bool {
@@ -51,8 +51,8 @@ impl OpenCall {
 }
 
 impl OpenCalls {
-    pub fn new(actions: Option<ActionSet>, call_bytes_max: usize) -> Self {
-        Self { actions, call_bytes_max, open: Vec::new() }
+    pub fn new(actions: Option<ActionSet>, max_call_bytes: usize) -> Self {
+        Self { actions, max_call_bytes, open: Vec::new() }
     }
 
     /// Adds a fragment.
@@ -70,9 +70,9 @@ impl OpenCalls {
         }
         call.has_json |= is_json;
         let bytes = call.name.len() + call.arguments.len() + arguments.len();
-        if bytes > self.call_bytes_max {
+        if bytes > self.max_call_bytes {
             call.is_too_long = true;
-            call.name.truncate(call.name.floor_char_boundary(self.call_bytes_max));
+            call.name.truncate(call.name.floor_char_boundary(self.max_call_bytes));
         } else {
             call.arguments.push_str(&arguments);
         }
@@ -109,7 +109,7 @@ impl OpenCalls {
     /// The oldest call, if a later one has begun and it is whole, or if too many have begun.
     pub fn next_whole(&mut self) -> Option<Result<ParsedCall, MalformedCall>> {
         let calls = self.open.len();
-        let is_whole = calls > 1 && self.open.first_mut()?.is_whole() || calls > OPEN_MAX;
+        let is_whole = calls > 1 && self.open.first_mut()?.is_whole() || calls > MAX_OPEN;
         is_whole.then(|| self.open.remove(0)).map(|call| self.checked(&call, false))
     }
 
@@ -137,11 +137,11 @@ impl OpenCalls {
     fn checked(&self, call: &OpenCall, is_cut: bool) -> Result<ParsedCall, MalformedCall> {
         let malformed = |error| {
             let mut text = format!("{} {}", call.name, call.arguments);
-            text.truncate(text.floor_char_boundary(MalformedCall::TEXT_BYTES_MAX));
+            text.truncate(text.floor_char_boundary(MalformedCall::MAX_TEXT_BYTES));
             Err(MalformedCall { text, error })
         };
         if call.is_too_long {
-            return malformed(CallError::TooLong { bytes_max: self.call_bytes_max });
+            return malformed(CallError::TooLong { max_bytes: self.max_call_bytes });
         }
         if is_cut {
             return malformed(CallError::Unfinished);

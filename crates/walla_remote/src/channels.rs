@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use walla_runtime::{EngineStats, Event, Mailbox};
 
 /// Capacity of the queue of commands.
-pub(crate) const COMMANDS_MAX: usize = 1_024;
+pub(crate) const MAX_COMMANDS: usize = 1_024;
 
 /// Capacity of the queue of events.
-const EVENTS_MAX: usize = 4_096;
+const MAX_EVENTS: usize = 4_096;
 
 /// Shared by a client and its hub. The client never waits.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Counts {
 impl Channels {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            events: Mailbox::new(EVENTS_MAX),
+            events: Mailbox::new(MAX_EVENTS),
             space: Notify::new(),
             waker: AtomicWaker::new(),
             is_paused: AtomicBool::new(false),

@@ -226,11 +226,11 @@ pub(crate) fn error_message(error: &Value) -> String {
 }
 
 /// Maximum bytes of a server's message in an error.
-const MESSAGE_BYTES_MAX: usize = 300;
+const MAX_MESSAGE_BYTES: usize = 300;
 
 /// The begin of a text from a server, in one line without control characters.
 pub(crate) fn shortened(text: &str) -> String {
-    let begin = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    let begin = &text[..text.floor_char_boundary(MAX_MESSAGE_BYTES)];
     let mut line: String =
         begin.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     if begin.len() < text.len() {

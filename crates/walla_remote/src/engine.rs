@@ -10,7 +10,7 @@ use walla_runtime::{
     Capabilities, Command, EngineClient, EngineError, EngineState, EngineStats, Event, TrySendError,
 };
 
-use crate::channels::{COMMANDS_MAX, Channels};
+use crate::channels::{Channels, MAX_COMMANDS};
 use crate::http::Server;
 use crate::hub::Hub;
 use crate::options::{OptionsError, RemoteOptions};
@@ -54,7 +54,7 @@ impl RemoteEngine {
     /// [`OptionsError`] names what cannot be used.
     pub fn start(options: RemoteOptions) -> Result<Self, OptionsError> {
         let server = Arc::new(Server::new(options)?);
-        let requests = Arc::new(Semaphore::new(server.options.requests_max as usize));
+        let requests = Arc::new(Semaphore::new(server.options.max_requests as usize));
         let thread_error = |error: std::io::Error| OptionsError::Thread(error.to_string());
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
@@ -78,7 +78,7 @@ impl RemoteEngine {
     #[must_use]
     pub fn client(&self) -> RemoteClient {
         let channels = Channels::new();
-        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let (commands, received) = mpsc::channel(MAX_COMMANDS);
         let Shared { server, requests, runtime, stop, .. } = &*self.shared;
         let (server, requests) = (Arc::clone(server), Arc::clone(requests));
         let hub = Hub::new(server, requests, Arc::clone(&channels), received);

@@ -21,13 +21,13 @@ use crate::stream::{events, whole};
 use crate::tls;
 
 /// Maximum bytes of an error's body that are read.
-const ERROR_BYTES_MAX: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Time for the body of an error: the status is known, and decides.
 const ERROR_BODY_TIME: Duration = Duration::from_secs(2);
 
 /// Keys that are remembered, of a callback that changes them.
-const KEYS_MAX: usize = 8;
+const MAX_KEYS: usize = 8;
 
 /// Bytes of the shortest text that is masked: shorter ones are words.
 const SECRET_BYTES_MIN: usize = 8;
@@ -107,7 +107,7 @@ impl Server {
             .user_agent(USER_AGENT)
             .connect_timeout(options.limits.connect)
             .redirect(redirect::Policy::none())
-            .pool_max_idle_per_host(options.requests_max as usize)
+            .pool_max_idle_per_host(options.max_requests as usize)
             .default_headers(headers.into_iter().collect())
             .tls_backend_preconfigured(tls)
             .build()
@@ -138,8 +138,8 @@ impl Server {
         let deadline = begin + limits.first_token.min(limits.reply);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(retries.pause_min)
-            .with_max_delay(retries.pause_max)
-            .with_max_times(retries.retries_max as usize)
+            .with_max_delay(retries.max_pause)
+            .with_max_times(retries.max_retries as usize)
             .with_jitter()
             .build();
         let mut is_accepted = false;
@@ -178,7 +178,7 @@ impl Server {
         }
         // Values of headers stay; of changing keys the latest.
         let headers = self.options.headers.len();
-        if sent.len() >= headers + KEYS_MAX {
+        if sent.len() >= headers + MAX_KEYS {
             sent.remove(headers);
         }
         sent.push(key.to_owned());
@@ -362,9 +362,9 @@ async fn error_body(mut response: Response, masked: impl Fn(&str) -> String) -> 
     let mut body = Vec::new();
     let end = Instant::now() + ERROR_BODY_TIME;
     while let Ok(Ok(Some(bytes))) = timeout_at(end, response.chunk()).await {
-        let left = ERROR_BYTES_MAX - body.len();
+        let left = MAX_ERROR_BYTES - body.len();
         body.extend_from_slice(&bytes[..bytes.len().min(left)]);
-        if body.len() >= ERROR_BYTES_MAX {
+        if body.len() >= MAX_ERROR_BYTES {
             break;
         }
     }

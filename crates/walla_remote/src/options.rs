@@ -54,16 +54,16 @@ pub struct RemoteOptions {
     pub system_anywhere: bool,
     /// Maximum number of requests in progress, each on a separate connection. Further asks wait, by
     /// priority and then by age. Default: 32.
-    pub requests_max: u32,
+    pub max_requests: u32,
     /// Maximum number of open asks of one client, in progress or waiting. Further ones fail with
     /// [`ReplyError::TooManyAsks`](walla_runtime::ReplyError::TooManyAsks). Default: 4,096.
-    pub asks_max: u32,
+    pub max_asks: u32,
     /// Maximum bytes of the questions and constraints of all open asks of one client. Default:
     /// 16 MiB.
-    pub ask_bytes_max: u64,
+    pub max_ask_bytes: u64,
     /// Maximum number of agents of one client. Asks of further ones fail with
     /// [`ReplyError::TooManyAgents`](walla_runtime::ReplyError::TooManyAgents). Default: 16,384.
-    pub agents_max: u32,
+    pub max_agents: u32,
     /// Tokens that a conversation and its reply may have, to decide when the oldest turns are
     /// dropped ([`ContextPolicy`](walla_runtime::ContextPolicy)). Tokens are estimated as a quarter
     /// of the bytes. Default: 8,192.
@@ -77,7 +77,7 @@ pub struct RemoteOptions {
 }
 
 /// Time limits of a request. Waiting for a free place among
-/// [`requests_max`](RemoteOptions::requests_max) does not count.
+/// [`max_requests`](RemoteOptions::max_requests) does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
     /// Connection, with TLS. Default: 5 s.
@@ -107,17 +107,17 @@ impl Default for TimeLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
     /// Number of retries. Default: 3.
-    pub retries_max: u32,
+    pub max_retries: u32,
     /// First pause. Default: 250 ms.
     pub pause_min: Duration,
     /// Maximum of the doubled pause. Default: 8 s.
-    pub pause_max: Duration,
+    pub max_pause: Duration,
 }
 
 impl Default for Retries {
     fn default() -> Self {
-        let (pause_min, pause_max) = (Duration::from_millis(250), Duration::from_secs(8));
-        Self { retries_max: 3, pause_min, pause_max }
+        let (pause_min, max_pause) = (Duration::from_millis(250), Duration::from_secs(8));
+        Self { max_retries: 3, pause_min, max_pause }
     }
 }
 
@@ -239,10 +239,10 @@ impl RemoteOptions {
             allow_plain_http: false,
             proxy: Proxy::default(),
             system_anywhere: false,
-            requests_max: 32,
-            asks_max: 4_096,
-            ask_bytes_max: 16 << 20,
-            agents_max: 16_384,
+            max_requests: 32,
+            max_asks: 4_096,
+            max_ask_bytes: 16 << 20,
+            max_agents: 16_384,
             context_tokens: 8_192,
             limits: TimeLimits::default(),
             retries: Retries::default(),
@@ -265,9 +265,9 @@ impl RemoteOptions {
             Ok((key, value))
         };
         let zero = [
-            ("requests_max", self.requests_max == 0),
-            ("asks_max", self.asks_max == 0),
-            ("agents_max", self.agents_max == 0),
+            ("max_requests", self.max_requests == 0),
+            ("max_asks", self.max_asks == 0),
+            ("max_agents", self.max_agents == 0),
             ("context_tokens", self.context_tokens == 0),
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, is_zero)| *is_zero) {

@@ -40,10 +40,10 @@ pub(crate) struct Rules {
     pub actions: Option<ActionSet>,
     /// Actions whose calls may be text of the reply; `None`: the reply is data.
     pub unmarked: Option<(ActionSet, UnmarkedCalls)>,
-    pub calls_max: u32,
-    pub call_bytes_max: usize,
+    pub max_calls: u32,
+    pub max_call_bytes: usize,
     /// Maximum bytes of all parts.
-    pub reply_bytes_max: usize,
+    pub max_reply_bytes: usize,
     pub stop_strings: Vec<String>,
     /// The agent wants candidates.
     pub has_candidates: bool,
@@ -90,12 +90,12 @@ impl Reader {
     pub fn new(mut rules: Rules) -> Self {
         let reader = rules.unmarked.take().map(|unmarked| {
             let mut reader = CallReader::new(CallMarkers::text_only());
-            reader.begin(rules.call_bytes_max, Some(unmarked));
+            reader.begin(rules.max_call_bytes, Some(unmarked));
             reader
         });
         Self {
             reader,
-            calls: OpenCalls::new(rules.actions.clone(), rules.call_bytes_max),
+            calls: OpenCalls::new(rules.actions.clone(), rules.max_call_bytes),
             rules,
             tags: Tags::default(),
             calls_ended: 0,
@@ -192,7 +192,7 @@ impl Reader {
 
     fn count(&mut self, bytes: usize) -> Result<(), RemoteError> {
         self.bytes = self.bytes.saturating_add(bytes);
-        let limit = self.rules.reply_bytes_max;
+        let limit = self.rules.max_reply_bytes;
         if self.bytes > limit { Err(RemoteError::TooLarge { limit }) } else { Ok(()) }
     }
 
@@ -253,7 +253,7 @@ impl Reader {
 
     fn end_call(&mut self, call: Result<ParsedCall, MalformedCall>, parts: &mut Vec<Part>) {
         self.calls_ended += 1;
-        if self.rules.calls_max > 0 && self.calls_ended >= self.rules.calls_max {
+        if self.rules.max_calls > 0 && self.calls_ended >= self.rules.max_calls {
             self.finish.get_or_insert(FinishReason::CallLimit);
             self.calls.clear();
         }

@@ -68,10 +68,10 @@ pub(crate) fn body(options: &RemoteOptions, asked: &Asked<'_>) -> Result<Vec<u8>
         body[name] = value.clone();
     }
     let text = body.to_string().into_bytes();
-    let bytes_max = options.sizes.request_bytes;
-    if text.len() > bytes_max {
+    let max_bytes = options.sizes.request_bytes;
+    if text.len() > max_bytes {
         let tokens = |bytes: usize| u32::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
-        let (prompt_tokens, context_tokens) = (tokens(text.len()), tokens(bytes_max));
+        let (prompt_tokens, context_tokens) = (tokens(text.len()), tokens(max_bytes));
         return Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens });
     }
     Ok(text)
@@ -97,8 +97,8 @@ fn set_sampling(dialect: Dialect, spec: &AgentSpec, set: &mut impl FnMut(&str, V
     set("temperature", number(sampling.temperature()));
     set("top_p", number(sampling.top_p()));
     // Servers read a signed number.
-    let reasoning_tokens = if spec.thinking { spec.reasoning_tokens_max } else { 0 };
-    let tokens = spec.reply_tokens_max.saturating_add(reasoning_tokens);
+    let reasoning_tokens = if spec.thinking { spec.max_reasoning_tokens } else { 0 };
+    let tokens = spec.max_reply_tokens.saturating_add(reasoning_tokens);
     // OpenAI's newer models accept only the first name, other servers only the second.
     let name = if dialect == Dialect::OpenAi { "max_completion_tokens" } else { "max_tokens" };
     set(name, tokens.into());
@@ -125,8 +125,8 @@ fn set_sampling(dialect: Dialect, spec: &AgentSpec, set: &mut impl FnMut(&str, V
         }
     }
     if !spec.stop_strings.is_empty() {
-        let stop_max = if dialect == Dialect::OpenAi { 4 } else { usize::MAX };
-        set("stop", spec.stop_strings.iter().take(stop_max).cloned().collect());
+        let max_stop = if dialect == Dialect::OpenAi { 4 } else { usize::MAX };
+        set("stop", spec.stop_strings.iter().take(max_stop).cloned().collect());
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Reply {
 impl Agent {
     pub fn new(mut spec: Box<AgentSpec>) -> Self {
         let mut history = History::default();
-        history.replace(std::mem::take(&mut spec.turns), History::TURNS_MAX);
+        history.replace(std::mem::take(&mut spec.turns), History::MAX_TURNS);
         Self {
             spec,
             spec_version: 1,
@@ -170,12 +170,12 @@ impl Agent {
                 place.version = self.version;
             }
         }
-        self.history.extend(turns, History::TURNS_MAX);
+        self.history.extend(turns, History::MAX_TURNS);
     }
 
     /// Replaces the conversation. A reply in progress is not part of the new one.
     pub fn replace(&mut self, turns: Vec<Turn>) {
-        self.history.replace(turns, History::TURNS_MAX);
+        self.history.replace(turns, History::MAX_TURNS);
         self.asks.take_turns_after();
         self.replaced();
     }
@@ -193,7 +193,7 @@ impl Agent {
             self.history.end_reply(exchange, reply.heard_bytes, false);
         }
         let turns = self.asks.take_turns_after();
-        self.history.extend(turns, History::TURNS_MAX);
+        self.history.extend(turns, History::MAX_TURNS);
         self.history.edit(edit, copied);
         self.replaced();
     }

@@ -47,7 +47,7 @@ pub(crate) struct Child {
 
 /// Maximum number of commands that wait for the queue of an engine before its router accepts no
 /// further ones.
-pub(crate) const OUTBOX_MAX: usize = 1_024;
+pub(crate) const MAX_OUTBOX: usize = 1_024;
 
 impl Child {
     pub fn new(key: Key, name: Arc<str>, client: Box<dyn EngineClient>, weight: f32) -> Self {
@@ -82,7 +82,7 @@ impl Child {
     }
 
     pub fn is_full(&self) -> bool {
-        self.outbox.len() >= OUTBOX_MAX
+        self.outbox.len() >= MAX_OUTBOX
     }
 
     /// Sends a command, behind all earlier ones.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, CacheError, CacheTicket, Command, Event,
-    FinishReason, History, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Usage,
+    AgentId, AgentSpec, Ask, CacheError, CacheTicket, Command, Event, FinishReason, History,
+    MAX_ASKS_WAITING, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Usage,
 };
 
 use crate::agent::Agent;
@@ -71,7 +71,7 @@ impl State {
             Command::AppendTurns { agent: id, turns } => {
                 let Some(agent) = self.agents.get_mut(&id) else { return };
                 if agent.reply.is_some() || !agent.asks.is_empty() {
-                    agent.asks.append_turns(turns, History::TURNS_MAX);
+                    agent.asks.append_turns(turns, History::MAX_TURNS);
                 } else {
                     agent.append(id, turns, &mut self.children);
                 }
@@ -91,8 +91,8 @@ impl State {
                 let ask = Ask::new(reply_id, prompt, options, micros(now));
                 match self.agents.get_mut(&id).filter(|agent| !agent.is_removed) {
                     None => self.fail(id, reply_id, ReplyError::UnknownAgent),
-                    Some(agent) if agent.asks.len() >= ASKS_WAITING_MAX => {
-                        let waiting = ASKS_WAITING_MAX as u32;
+                    Some(agent) if agent.asks.len() >= MAX_ASKS_WAITING => {
+                        let waiting = MAX_ASKS_WAITING as u32;
                         self.fail(id, reply_id, ReplyError::Busy { waiting });
                     }
                     Some(agent) => {

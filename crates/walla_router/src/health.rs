@@ -26,14 +26,14 @@ pub struct HealthRules {
     /// Consecutive failures after which an engine is unavailable. Minimum: `0` counts as `1`.
     /// Default: 3.
     ///
-    /// An exceeded [`first_token_max`](walla_runtime::Route::first_token_max) is a failure. Errors
+    /// An exceeded [`max_first_token`](walla_runtime::Route::max_first_token) is a failure. Errors
     /// of an ask itself are not: a prompt that is too long, a request that the server refuses.
-    pub failures_max: u32,
+    pub max_failures: u32,
     /// Time from the last failure to the first probe. It doubles with each failed probe.
     /// Default: 5 s.
     pub wait: Duration,
     /// Its maximum. Default: 60 s.
-    pub wait_max: Duration,
+    pub max_wait: Duration,
     /// Successful probes after which it is available again. Minimum: `0` counts as `1`. Default: 2.
     pub probes: u32,
 }
@@ -41,7 +41,7 @@ pub struct HealthRules {
 impl Default for HealthRules {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { failures_max: 3, wait: seconds(5), wait_max: seconds(60), probes: 2 }
+        Self { max_failures: 3, wait: seconds(5), max_wait: seconds(60), probes: 2 }
     }
 }
 
@@ -108,13 +108,13 @@ impl Breaker {
         match self.health {
             Health::Available => {
                 self.count += 1;
-                if self.count < rules.failures_max.max(1) {
+                if self.count < rules.max_failures.max(1) {
                     return;
                 }
                 self.wait = rules.wait;
             }
             Health::Probing => {
-                self.wait = self.wait.saturating_mul(2).min(rules.wait_max.max(rules.wait));
+                self.wait = self.wait.saturating_mul(2).min(rules.max_wait.max(rules.wait));
             }
             Health::Unavailable => return,
         }
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     const RULES: HealthRules = HealthRules {
-        failures_max: 3,
+        max_failures: 3,
         wait: Duration::from_secs(5),
-        wait_max: Duration::from_secs(15),
+        max_wait: Duration::from_secs(15),
         probes: 2,
     };
 

@@ -15,10 +15,10 @@ use crate::health::is_of_engine;
 use crate::state::State;
 
 /// Maximum tokens of a reply for whose text memory is reserved.
-const TOKENS_MAX: u32 = 4_096;
+const MAX_TOKENS: u32 = 4_096;
 
 /// Maximum names of substitutes that are reported as unknown.
-const REPORTED_MAX: usize = 64;
+const MAX_REPORTED: usize = 64;
 
 /// The engine for an ask.
 struct Choice {
@@ -75,7 +75,7 @@ impl State {
         let can_do = |at: &usize| self.children[*at].can_do(&agent.spec, &ask.prompt, &ask.options);
         let substitute = route.substitute.as_ref().and_then(find);
         if let (Some(name), None) = (&route.substitute, substitute)
-            && self.unknown_substitutes.len() < REPORTED_MAX
+            && self.unknown_substitutes.len() < MAX_REPORTED
             && self.unknown_substitutes.insert(Arc::clone(name))
         {
             tracing::warn!(target: "walla::router", substitute = %name, "no engine has the name of a substitute");
@@ -108,13 +108,13 @@ impl State {
             Prompt::Chat(text) => Some(text.clone()),
             _ => None,
         };
-        let limit = agent.spec.route.first_token_max.filter(|_| choice.can_move);
+        let limit = agent.spec.route.max_first_token.filter(|_| choice.can_move);
         let deadline = limit.map(|limit| now.saturating_add(limit));
         deadlines.extend(deadline.map(|deadline| (deadline, id, reply_id)));
         agent.latest = Some(choice.key);
         // 6 bytes per token suffice for most languages, so that no token allocates.
         let speech =
-            String::with_capacity(6 * agent.spec.reply_tokens_max.min(TOKENS_MAX) as usize);
+            String::with_capacity(6 * agent.spec.max_reply_tokens.min(MAX_TOKENS) as usize);
         agent.reply = Some(Reply {
             reply_id,
             on: choice.key,

@@ -413,7 +413,7 @@ impl EngineClient for Router {
         shared.or_else(|| locked.state.named(&default)?.client.budget())
     }
 
-    fn wait_max(&self) -> Option<Duration> {
+    fn max_wait(&self) -> Option<Duration> {
         let locked = self.lock();
         let state = &locked.state;
         if state.has_events() {
@@ -421,7 +421,7 @@ impl EngineClient for Router {
         }
         let now = self.now(&locked);
         let deadline = state.next_deadline().map(|deadline| deadline.saturating_sub(now));
-        let of_children = state.children.iter().filter_map(|child| child.client.wait_max()).min();
+        let of_children = state.children.iter().filter_map(|child| child.client.max_wait()).min();
         // A successor does not wake the host when it is ready.
         let is_replacing = state.children.iter().any(|child| child.successor.is_some());
         let of_successor = is_replacing.then_some(SUCCESSOR_POLL);

@@ -50,10 +50,10 @@ impl AskQueue {
         self.asks.push_back(ask);
     }
 
-    /// Appends turns behind all asks, and keeps the latest `turns_max`.
-    pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
+    /// Appends turns behind all asks, and keeps the latest `max_turns`.
+    pub fn append_turns(&mut self, turns: Vec<Turn>, max_turns: usize) {
         self.turns_after.extend(turns);
-        let surplus = self.turns_after.len().saturating_sub(turns_max);
+        let surplus = self.turns_after.len().saturating_sub(max_turns);
         self.turns_after.drain(..surplus);
     }
 

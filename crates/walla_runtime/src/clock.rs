@@ -43,16 +43,16 @@ impl Clock {
 /// suspended, or stopped by a debugger, did not wait.
 #[derive(Debug)]
 pub(crate) struct WaitMeter {
-    look_micros_max: u64,
+    max_look_micros: u64,
     awaited: Option<u64>,
     looked_micros: u64,
     waited_micros: u64,
 }
 
 impl WaitMeter {
-    pub(crate) fn new(look_max: Duration) -> Self {
-        let look_micros_max = look_max.as_micros() as u64;
-        Self { look_micros_max, awaited: None, looked_micros: 0, waited_micros: 0 }
+    pub(crate) fn new(max_look: Duration) -> Self {
+        let max_look_micros = max_look.as_micros() as u64;
+        Self { max_look_micros, awaited: None, looked_micros: 0, waited_micros: 0 }
     }
 
     /// Reports the number of the awaited item, if there is one. Returns the microseconds waited for
@@ -62,7 +62,7 @@ impl WaitMeter {
             self.waited_micros = 0;
         } else {
             let since_micros = now_micros.saturating_sub(self.looked_micros);
-            self.waited_micros += since_micros.min(self.look_micros_max);
+            self.waited_micros += since_micros.min(self.max_look_micros);
         }
         (self.awaited, self.looked_micros) = (awaited, now_micros);
         self.waited_micros

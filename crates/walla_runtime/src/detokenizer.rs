@@ -1,7 +1,7 @@
 //! Converts the bytes of tokens to the text that hosts receive.
 //!
 //! A character may be spread over several tokens, and so may a stop string; a delta holds
-//! [`DELTA_BYTES_MAX`] bytes. Bytes that cannot be shown yet are held back: at most 3 bytes of a
+//! [`MAX_DELTA_BYTES`] bytes. Bytes that cannot be shown yet are held back: at most 3 bytes of a
 //! character, and a possible beginning of a stop string.
 //!
 //! The concatenated deltas are the decoding of all tokens (control tokens have no text; bytes that
@@ -12,11 +12,11 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use crate::api::DELTA_BYTES_MAX;
+use crate::api::MAX_DELTA_BYTES;
 use crate::inline_text::InlineText;
 
 /// Receives deltas: the text, and the number of tokens that it completes.
-type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
+type Say<'a> = dyn FnMut(InlineText<MAX_DELTA_BYTES>, u32) + 'a;
 
 /// Capacity for held bytes, in addition to the longest stop string: enough for several tokens.
 const HELD_BYTES: usize = 256;

@@ -80,7 +80,7 @@ pub trait EngineClient: Send + Sync + 'static {
 
     /// Time after which the host calls [`try_recv`](Self::try_recv) again although nothing has
     /// woken it. `None`: no such time. A host that calls it in each frame can ignore it.
-    fn wait_max(&self) -> Option<Duration> {
+    fn max_wait(&self) -> Option<Duration> {
         None
     }
 

@@ -14,9 +14,9 @@ use crate::options::{EngineError, FrameBudget};
 use crate::status::ModelCard;
 
 /// Maximum number of clients of one engine.
-pub(crate) const CLIENTS_MAX: usize = 16;
+pub(crate) const MAX_CLIENTS: usize = 16;
 
-/// Index of a client, below [`CLIENTS_MAX`]. Reused after [`EngineCore::remove_client`].
+/// Index of a client, below [`MAX_CLIENTS`]. Reused after [`EngineCore::remove_client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey(pub u32);
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use walla_action::ActionError;
 
 use crate::api::{
-    ActionPolicy, AgentSpec, AskOptions, CallId, CallResult, ConversationEdit, EXCHANGES_KNOWN_MAX,
+    ActionPolicy, AgentSpec, AskOptions, CallId, CallResult, ConversationEdit, MAX_EXCHANGES_KNOWN,
     Prompt, ReplyError, ReplyId, ResultError, Speaker, Turn,
 };
 
 /// Number of consecutive replies to results, without anything new, that may call actions. So a game
 /// that answers each call, and a model that calls again each time, do not continue for ever.
-const ROUNDS_MAX: u32 = 8;
+const MAX_ROUNDS: u32 = 8;
 
 /// The conversation of an agent: turns, and replies that can be shortened to their heard part.
 ///
@@ -57,7 +57,7 @@ pub struct Exchange {
 
 impl History {
     /// Maximum number of turns that remote engines and routers keep.
-    pub const TURNS_MAX: usize = 4_096;
+    pub const MAX_TURNS: usize = 4_096;
 
     /// A conversation with these turns.
     #[must_use]
@@ -87,19 +87,19 @@ impl History {
         self.dropped_size
     }
 
-    /// Replaces the turns, and keeps the latest `turns_max`.
-    pub fn replace(&mut self, mut turns: Vec<Turn>, turns_max: usize) {
-        turns.drain(..turns.len().saturating_sub(turns_max));
+    /// Replaces the turns, and keeps the latest `max_turns`.
+    pub fn replace(&mut self, mut turns: Vec<Turn>, max_turns: usize) {
+        turns.drain(..turns.len().saturating_sub(max_turns));
         self.turns = Arc::new(turns);
         self.known.clear();
         self.dropped_size = 0;
         self.taken.clear();
     }
 
-    /// Adds turns to the end, and keeps the latest `turns_max`.
-    pub fn extend(&mut self, added: Vec<Turn>, turns_max: usize) {
+    /// Adds turns to the end, and keeps the latest `max_turns`.
+    pub fn extend(&mut self, added: Vec<Turn>, max_turns: usize) {
         Arc::make_mut(&mut self.turns).extend(added);
-        let surplus = self.turns.len().saturating_sub(turns_max);
+        let surplus = self.turns.len().saturating_sub(max_turns);
         self.drop_oldest(surplus);
     }
 
@@ -108,12 +108,12 @@ impl History {
     ///
     /// # Errors
     /// [`ReplyError::NoReply`], [`ReplyError::Result`]. Then nothing changes.
-    pub fn apply(&mut self, prompt: Prompt, turns_max: usize) -> Result<Prompt, ReplyError> {
+    pub fn apply(&mut self, prompt: Prompt, max_turns: usize) -> Result<Prompt, ReplyError> {
         match prompt {
             Prompt::Again => self.take_reply().ok_or(ReplyError::NoReply),
             Prompt::Results(results) => {
                 let turns = self.answered(results).map_err(ReplyError::Result)?;
-                self.extend(turns, turns_max);
+                self.extend(turns, max_turns);
                 Ok(Prompt::Continue)
             }
             prompt => Ok(prompt),
@@ -175,7 +175,7 @@ impl History {
     /// Adds an exchange to the end.
     fn push_exchange(&mut self, exchange: Exchange) {
         let Exchange { reply_id, question, speech, actions } = exchange;
-        if self.known.len() >= EXCHANGES_KNOWN_MAX {
+        if self.known.len() >= MAX_EXCHANGES_KNOWN {
             self.known.pop_front();
         }
         let turns = Arc::make_mut(&mut self.turns);
@@ -329,7 +329,7 @@ impl History {
                 Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()))
             }
             Some(possible)
-                if possible.calls_max == 0 || self.next_round(is_question) > ROUNDS_MAX =>
+                if possible.max_calls == 0 || self.next_round(is_question) > MAX_ROUNDS =>
             {
                 Ok(Some(ActionPolicy::Off))
             }
@@ -380,7 +380,7 @@ fn cut_text(text: &mut String, bytes: u32) {
 mod tests {
     use super::*;
 
-    const TURNS_MAX: usize = 100;
+    const MAX_TURNS: usize = 100;
 
     fn exchange(reply_id: u64, speech: &str) -> Exchange {
         let question = Some(format!("q{reply_id}"));
@@ -402,7 +402,7 @@ mod tests {
         for (reply_id, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
             history.push_exchange(exchange(reply_id, speech));
         }
-        history.extend(pushed("x"), TURNS_MAX);
+        history.extend(pushed("x"), MAX_TURNS);
         history.push_exchange(exchange(4, "four"));
         // Byte 3 is in the middle of a character.
         assert!(history.shorten_reply(ReplyId(2), 3));
@@ -465,9 +465,9 @@ mod tests {
         let actions = vec![Turn::new(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#)];
         history.push_exchange(Exchange { actions, ..exchange(2, "two") });
         let result = Turn::new(Speaker::ActionResult, "done");
-        history.extend(vec![result], TURNS_MAX);
+        history.extend(vec![result], MAX_TURNS);
         history.push_exchange(Exchange { question: None, ..exchange(3, "three") });
-        history.extend(pushed("later"), TURNS_MAX);
+        history.extend(pushed("later"), MAX_TURNS);
         assert_eq!(history.take_reply(), Some(Prompt::Continue));
         assert_eq!(texts(&history).last(), Some(&"done"));
         assert_eq!(history.take_reply(), Some(Prompt::Chat("q2".into())));
@@ -490,7 +490,7 @@ mod tests {
         let answer = |history: &mut History, ids: &[CallId]| {
             let result = |id: &CallId| CallResult { id: *id, text: format!("{}", id.index) };
             let prompt = Prompt::Results(ids.iter().map(result).collect());
-            history.apply(prompt, TURNS_MAX)
+            history.apply(prompt, MAX_TURNS)
         };
         for (ids, error) in [
             (&[id(1, 1)][..], ResultError::Unknown(id(1, 1))),
@@ -518,12 +518,12 @@ mod tests {
         let mut history = History::default();
         for reply_id in 0..300 {
             history.push_exchange(exchange(reply_id, "words"));
-            history.extend(pushed("x"), TURNS_MAX);
+            history.extend(pushed("x"), MAX_TURNS);
         }
-        assert_eq!((history.turns.len(), history.known.len()), (TURNS_MAX, EXCHANGES_KNOWN_MAX));
+        assert_eq!((history.turns.len(), history.known.len()), (MAX_TURNS, MAX_EXCHANGES_KNOWN));
         assert!(history.shorten_reply(ReplyId(299), 1));
-        assert_eq!(texts(&history)[TURNS_MAX - 3..], ["q299", "w", "x"]);
-        history.replace(vec![pushed("y")[0].clone(); 300], TURNS_MAX);
-        assert_eq!((history.turns.len(), history.known.len()), (TURNS_MAX, 0));
+        assert_eq!(texts(&history)[MAX_TURNS - 3..], ["q299", "w", "x"]);
+        history.replace(vec![pushed("y")[0].clone(); 300], MAX_TURNS);
+        assert_eq!((history.turns.len(), history.known.len()), (MAX_TURNS, 0));
     }
 }

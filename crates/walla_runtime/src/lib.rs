@@ -37,11 +37,11 @@ mod shell;
 mod status;
 
 pub use api::{
-    ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
-    BudgetStats, CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket, Call, CallId,
-    CallResult, CancelAfter, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
-    ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
-    FinishReason, FirstTokenTimes, Logged, Notes, Pacing, PrefixCache, Prompt, RefusedCall,
+    ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions, BudgetStats, CacheCopied,
+    CacheError, CacheJob, CacheTicket, Call, CallId, CallResult, CancelAfter, Cancellation,
+    Capabilities, Command, ConstraintKinds, ContextPolicy, ConversationEdit, Determinism,
+    EngineStats, Event, FinishReason, FirstTokenTimes, Logged, MAX_ASKS_WAITING, MAX_CACHE_JOBS,
+    MAX_DELTA_BYTES, MAX_EXCHANGES_KNOWN, Notes, Pacing, PrefixCache, Prompt, RefusedCall,
     RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score,
     Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
 };
@@ -53,7 +53,7 @@ pub use history::{Exchange, History, check_result};
 pub use inline_text::InlineText;
 pub use mailbox::{Mailbox, TrySendError};
 pub use options::{
-    CARRY_FRAMES_MAX, Deadlines, EngineError, EngineOptions, FrameBudget, ModelSource,
+    Deadlines, EngineError, EngineOptions, FrameBudget, MAX_CARRY_FRAMES, ModelSource,
 };
 pub use sentence::SentenceSplitter;
 #[doc(hidden)]

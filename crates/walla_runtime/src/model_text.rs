@@ -43,7 +43,7 @@ pub(crate) struct ModelText {
 }
 
 /// Number of sets of actions whose lists of tools are kept.
-const TOOLS_KNOWN_MAX: usize = 64;
+const MAX_TOOLS_KNOWN: usize = 64;
 
 /// A text whose tokens are counted, to estimate the tokens of other texts.
 const SAMPLE: &str = "The smith looks up from her anvil. \"You are late again,\" she says, and wipes \
@@ -64,7 +64,7 @@ impl ModelText {
         context_tokens: u32,
     ) -> Result<Self, EngineError> {
         let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
-        let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
+        let max_text_bytes = of_context.max(Tokenizer::MAX_TEXT_BYTES);
         let EngineOptions { model, template, pre_tokenizer, .. } = options;
         let mut loaded = LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
         if !loaded.state.is_usable() {
@@ -74,7 +74,7 @@ impl ModelText {
         for warning in &loaded.warnings {
             tracing::warn!(target: "walla::load", ?model, "{warning}");
         }
-        loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
+        loaded.tokenizer = loaded.tokenizer.with_max_text_bytes(max_text_bytes);
         Ok(Self::new(loaded))
     }
 
@@ -131,7 +131,7 @@ impl ModelText {
         let description = actions.description(self.call_markers.format());
         let tools = Tools::new(&actions.tools().into(), &description)
             .map_err(|error| ReplyError::Text(error.to_string()))?;
-        if known.len() >= TOOLS_KNOWN_MAX {
+        if known.len() >= MAX_TOOLS_KNOWN {
             known.pop_front();
         }
         known.push_back((actions, tools.clone()));
@@ -143,10 +143,10 @@ impl ModelText {
     pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
         let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
         let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
-        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
+        let reasoning_tokens = if has_reasoning { spec.max_reasoning_tokens } else { 0 };
         // The same for all unlisted choices, so that they change no prompt.
         let can_call = spec.actions.as_ref().is_some_and(|its| !its.set.listed().is_empty());
         let call_tokens = if can_call { CALL_TOKENS } else { 0 };
-        spec.reply_tokens_max.saturating_add(reasoning_tokens).saturating_add(call_tokens)
+        spec.max_reply_tokens.saturating_add(reasoning_tokens).saturating_add(call_tokens)
     }
 }

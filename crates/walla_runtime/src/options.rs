@@ -127,7 +127,7 @@ impl Default for Deadlines {
 /// # Examples
 /// ```
 /// use walla_runtime::{EngineOptions, ModelSource};
-/// let options = EngineOptions { agents_max: Some(16), ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
+/// let options = EngineOptions { max_agents: Some(16), ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
 /// assert_eq!(options.context_tokens, 1_024);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,8 +157,8 @@ pub struct EngineOptions {
     /// `64`; on a CPU fewer, at least 4, if the [KV pool](Self::kv_tokens) of this default is too
     /// small for 64 agents with a quarter of their context each, or if their recurrent states take
     /// more than half of the memory for it.
-    pub agents_max: Option<u32>,
-    /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked.
+    pub max_agents: Option<u32>,
+    /// Whether agents beyond [`max_agents`](Self::max_agents) wait for a slot when they are asked.
     /// Default: `true`. Slots are assigned by priority, then by the age of the ask; after 10
     /// seconds of waiting only the age counts. The agent takes a free slot, or the slot of the
     /// agent that has been idle longest. That agent is parked and loses its KV cache but not its
@@ -169,10 +169,10 @@ pub struct EngineOptions {
     pub wait_for_slot: bool,
     /// Maximum number of agents without a slot that the engine keeps, over all clients. Default:
     /// `16_384`: with 1 KB of persona and conversation each, 24 MB of memory.
-    pub agents_parked_max: u32,
+    pub max_agents_parked: u32,
     /// KV pool capacity in tokens, shared by all agents. Default: `None`,
-    /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
-    /// memory, because few agents have a full context: on a CPU, if `agents_max` is `None` too, the
+    /// `max_agents * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
+    /// memory, because few agents have a full context: on a CPU, if `max_agents` is `None` too, the
     /// pool takes an eighth of the memory that is free next to the model, at most 512 MiB, and at
     /// least four full contexts, because the game shares the memory (256 MiB on systems other than
     /// Linux, whose free memory is not known). Replies do not depend on it. The load's log and
@@ -186,11 +186,11 @@ pub struct EngineOptions {
     /// on other models. Default: `None`, as many as agents in at most 256 MiB, at least 1.
     pub state_snapshots: Option<u32>,
     /// Maximum rows of a step. Default: `None`: 64 agents and a prefill chunk, `128` on a CPU and,
-    /// by the number of multiprocessors, `128` to `512` on a GPU ([`defaults::gpu_rows_max`]).
-    pub rows_max: Option<u32>,
+    /// by the number of multiprocessors, `128` to `512` on a GPU ([`defaults::max_gpu_rows`]).
+    pub max_rows: Option<u32>,
     /// Maximum prefill tokens of a step. Default: `None`: the rows that 64 agents leave, at least
     /// `64`, so that a long prompt does not stall agents that speak.
-    pub prefill_tokens_max: Option<u32>,
+    pub max_prefill_tokens: Option<u32>,
     /// Capacity of a client's command queue, at least 1. Default: `1_024`.
     pub command_queue: usize,
     /// Capacity of a client's event queue, at least 1; the client's agents pause while it is full.
@@ -213,7 +213,7 @@ pub struct EngineOptions {
     /// measure step costs.
     pub budget: FrameBudget,
     /// Unused budget that earlier frames may leave to a frame, in frames, at most
-    /// [`CARRY_FRAMES_MAX`]. A frame can then run a step that is longer than its budget; the mean
+    /// [`MAX_CARRY_FRAMES`]. A frame can then run a step that is longer than its budget; the mean
     /// over some frames stays within the budget. Prompts are evaluated in larger chunks, which cost
     /// less per token. Default: `None`, [`defaults::CPU_CARRY_FRAMES`] on a CPU and 0 on a GPU,
     /// where a renderer waits for steps.
@@ -244,7 +244,7 @@ pub struct EngineOptions {
     /// the same GPU waits for this time at most. Short steps evaluate fewer prompt tokens per
     /// millisecond. `None`: no limit. Default: 4 ms. It does not limit steps of a CPU, because the
     /// operating system can preempt them.
-    pub launch_max: Option<Duration>,
+    pub max_launch: Option<Duration>,
     /// Folder that caches measured step costs per device and model. A file that is damaged or from
     /// another build is ignored and replaced. Default: `None`, costs are measured at each load.
     pub cost_cache: Option<PathBuf>,
@@ -279,13 +279,13 @@ impl EngineOptions {
             threads: None,
             gpu_context: GpuContext::default(),
             context_tokens: defaults::CONTEXT_TOKENS,
-            agents_max: None,
+            max_agents: None,
             wait_for_slot: true,
-            agents_parked_max: 16_384,
+            max_agents_parked: 16_384,
             kv_tokens: None,
             state_snapshots: None,
-            rows_max: None,
-            prefill_tokens_max: None,
+            max_rows: None,
+            max_prefill_tokens: None,
             command_queue: 1_024,
             event_queue: 4_096,
             kv_type: KvType::default(),
@@ -295,7 +295,7 @@ impl EngineOptions {
             prepare_constraints: true,
             context_shift: false,
             budget_free_running: false,
-            launch_max: Some(micros(defaults::LAUNCH_MICROS_MAX)),
+            max_launch: Some(micros(defaults::MAX_LAUNCH_MICROS)),
             cost_cache: None,
             pre_tokenizer: None,
             fallback: true,
@@ -328,14 +328,14 @@ impl EngineOptions {
         let carry_frames = self.budget_carry.unwrap_or(0) as usize;
         let bounds = [
             ("context_tokens", self.context_tokens as usize, 1..=1 << 20),
-            ("agents_max", self.agents_max.unwrap_or(1) as usize, 1..=65_536),
-            ("rows_max", self.rows_max.unwrap_or(1) as usize, 1..=512),
+            ("max_agents", self.max_agents.unwrap_or(1) as usize, 1..=65_536),
+            ("max_rows", self.max_rows.unwrap_or(1) as usize, 1..=512),
             ("state_snapshots", self.state_snapshots.unwrap_or(0) as usize, 0..=65_536),
-            ("prefill_tokens_max", self.prefill_tokens_max.unwrap_or(1) as usize, 1..=512),
-            ("command_queue", self.command_queue, 1..=QUEUE_MAX),
-            ("event_queue", self.event_queue, 1..=QUEUE_MAX),
-            ("agents_parked_max", self.agents_parked_max as usize, 0..=AGENTS_PARKED_MAX),
-            ("budget_carry", carry_frames, 0..=CARRY_FRAMES_MAX as usize),
+            ("max_prefill_tokens", self.max_prefill_tokens.unwrap_or(1) as usize, 1..=512),
+            ("command_queue", self.command_queue, 1..=MAX_QUEUE),
+            ("event_queue", self.event_queue, 1..=MAX_QUEUE),
+            ("max_agents_parked", self.max_agents_parked as usize, 0..=MAX_AGENTS_PARKED),
+            ("budget_carry", carry_frames, 0..=MAX_CARRY_FRAMES as usize),
         ];
         for (option, value, range) in bounds {
             if !range.contains(&value) {
@@ -351,14 +351,14 @@ const fn micros(micros: u32) -> Duration {
     Duration::from_micros(micros as u64)
 }
 
-/// Upper bound of [`EngineOptions::agents_parked_max`].
-const AGENTS_PARKED_MAX: usize = 1 << 20;
+/// Upper bound of [`EngineOptions::max_agents_parked`].
+const MAX_AGENTS_PARKED: usize = 1 << 20;
 
 /// Maximum of [`EngineOptions::budget_carry`]: half a second at 60 Hz.
-pub const CARRY_FRAMES_MAX: u32 = 30;
+pub const MAX_CARRY_FRAMES: u32 = 30;
 
 /// Upper bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
-const QUEUE_MAX: usize = 1 << 20;
+const MAX_QUEUE: usize = 1 << 20;
 
 /// Reason why an engine did not start or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -433,10 +433,10 @@ pub enum EngineError {
     #[error("{0}")]
     NotStarted(String),
     /// The engine has the maximum number of clients: drop or share one.
-    #[error("an engine serves at most {clients_max} clients")]
+    #[error("an engine serves at most {max_clients} clients")]
     TooManyClients {
         /// The limit.
-        clients_max: u32,
+        max_clients: u32,
     },
     /// The device thread panicked: a defect in walla. Start another engine.
     #[error("the device thread panicked: {0}")]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Maximum number of files of earlier processes with this process id that are skipped.
-const SKIPPED_MAX: u32 = 1_000;
+const MAX_SKIPPED: u32 = 1_000;
 
 /// Writes a file next to `path`, stores and renames it: a crash or a power failure leaves the old
 /// or the new file. A link stays a link to the new file. After an error there is only the old file.
@@ -66,7 +66,7 @@ fn sync_folder(_path: &Path) {}
 /// A new file in the folder of `path`, with a name that no other writer has.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let process = std::process::id();
-    for _ in 0..SKIPPED_MAX {
+    for _ in 0..MAX_SKIPPED {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Independent of the file's name, which may have the maximum length.
         let beside = path.with_file_name(format!(".walla-{process}-{number}.new"));

@@ -20,7 +20,7 @@ use walla_model::chat::{ReasoningFormat, ReasoningMarkers, ReplyStart};
 use walla_types::TokenId;
 
 use self::splitter::{Mode, Splitter};
-use crate::api::{DELTA_BYTES_MAX, ReplyEvent};
+use crate::api::{MAX_DELTA_BYTES, ReplyEvent};
 use crate::detokenizer::Detokenizer;
 use crate::inline_text::InlineText;
 
@@ -34,7 +34,7 @@ pub(crate) enum Part {
 }
 
 /// Receives text: the part, the text, and the number of tokens that it completes.
-pub(crate) type Say<'a> = dyn FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) + 'a;
+pub(crate) type Say<'a> = dyn FnMut(Part, InlineText<MAX_DELTA_BYTES>, u32) + 'a;
 
 /// Both parts of one agent's replies, one reply at a time. The default allocates nothing.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ struct Sinks {
 
 impl Part {
     /// The event that carries text of this part.
-    pub(crate) fn event(self, text: InlineText<DELTA_BYTES_MAX>, tokens: u32) -> ReplyEvent {
+    pub(crate) fn event(self, text: InlineText<MAX_DELTA_BYTES>, tokens: u32) -> ReplyEvent {
         match self {
             Self::Speech => ReplyEvent::Delta { text, tokens },
             Self::Reasoning => ReplyEvent::Reasoning { text, tokens },

@@ -43,9 +43,9 @@ use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SentenceSplitter {
-    /// The sentence so far. It does not begin with white space and has at most `bytes_max` bytes.
+    /// The sentence so far. It does not begin with white space and has at most `max_bytes` bytes.
     text: String,
-    bytes_max: usize,
+    max_bytes: usize,
     state: State,
 }
 
@@ -97,20 +97,20 @@ impl Default for SentenceSplitter {
 
 impl SentenceSplitter {
     /// Default maximum length of a sentence in bytes: some 80 words, 30 seconds of speech.
-    pub const BYTES_MAX: usize = 512;
+    pub const MAX_BYTES: usize = 512;
 
-    /// A splitter for sentences of at most [`BYTES_MAX`](Self::BYTES_MAX) bytes.
+    /// A splitter for sentences of at most [`MAX_BYTES`](Self::MAX_BYTES) bytes.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_bytes_max(Self::BYTES_MAX)
+        Self::with_max_bytes(Self::MAX_BYTES)
     }
 
-    /// A splitter for sentences of at most `bytes_max` bytes (at least 4, so that any character
+    /// A splitter for sentences of at most `max_bytes` bytes (at least 4, so that any character
     /// fits).
     #[must_use]
-    pub fn with_bytes_max(bytes_max: usize) -> Self {
-        let bytes_max = bytes_max.max(4);
-        Self { text: String::with_capacity(bytes_max), bytes_max, state: State::Inside }
+    pub fn with_max_bytes(max_bytes: usize) -> Self {
+        let max_bytes = max_bytes.max(4);
+        Self { text: String::with_capacity(max_bytes), max_bytes, state: State::Inside }
     }
 
     /// Takes more text and passes each complete sentence to `say`.
@@ -132,7 +132,7 @@ impl SentenceSplitter {
         if self.state != State::Inside || self.text.is_empty() {
             return 0;
         }
-        let most = text.len().min(self.bytes_max - self.text.len());
+        let most = text.len().min(self.max_bytes - self.text.len());
         let ends = |byte: &u8| !IS_PLAIN[usize::from(*byte)];
         text.as_bytes()[..most].iter().position(ends).unwrap_or(most)
     }
@@ -160,7 +160,7 @@ impl SentenceSplitter {
         if c == '\n' {
             return self.end(say);
         }
-        while self.text.len() + c.len_utf8() > self.bytes_max {
+        while self.text.len() + c.len_utf8() > self.max_bytes {
             self.cut(say);
         }
         match self.state {

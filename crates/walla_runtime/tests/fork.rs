@@ -13,7 +13,7 @@ use walla_runtime::{
 
 fn ask(client: &Client) -> Command {
     let agent = client.new_agent();
-    let spec = Box::new(AgentSpec { reply_tokens_max: 3, ..AgentSpec::new("") });
+    let spec = Box::new(AgentSpec { max_reply_tokens: 3, ..AgentSpec::new("") });
     client.try_send(Command::AddAgent { agent, spec }).expect("room");
     let prompt = Prompt::Raw("Once upon a time".into());
     Command::ask(agent, client.new_reply_id(), prompt)
@@ -40,7 +40,7 @@ fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
 #[test]
 #[expect(unsafe_code, reason = "std has no fork")]
 fn asks_in_a_forked_child_are_refused_and_the_parent_continues() {
-    let options = EngineOptions { agents_max: Some(4), ..EngineOptions::new(ModelSource::demo()) };
+    let options = EngineOptions { max_agents: Some(4), ..EngineOptions::new(ModelSource::demo()) };
     let engine = Engine::start(options).expect("it starts");
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     let first = ask(&client);

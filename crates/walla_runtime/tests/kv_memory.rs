@@ -37,7 +37,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
         device: device.to_owned(),
         threads: Some(1),
         context_tokens: 4_096,
-        agents_max: Some(16),
+        max_agents: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(file.leak()))
     };
@@ -51,7 +51,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
     for seed in 0..SPEAKERS {
         let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
         let sampling = Sampling::builder().seed(seed).build().unwrap();
-        let spec = AgentSpec { sampling, reply_tokens_max: 700, ..AgentSpec::new("") };
+        let spec = AgentSpec { sampling, max_reply_tokens: 700, ..AgentSpec::new("") };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
         let prompt = Prompt::Tokens((1..60 + seed as u32 * 9).map(TokenId).collect());
         client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();

@@ -29,9 +29,9 @@ fn model() -> &'static [u8] {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: Some(8),
-        rows_max: Some(32),
-        prefill_tokens_max: Some(16),
+        max_agents: Some(8),
+        max_rows: Some(32),
+        max_prefill_tokens: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
@@ -54,7 +54,7 @@ fn ask(client: &Client, seed: u64) -> ReplyId {
 
 fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
-    let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
+    let spec = AgentSpec { sampling, max_reply_tokens: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
     client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
@@ -62,7 +62,7 @@ fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
 }
 
 /// The fastest exit from a state.
-const EXIT_MAX: Duration = Duration::from_millis(400);
+const MAX_EXIT: Duration = Duration::from_millis(400);
 
 /// The tables of a large vocabulary are there before anything needs them, unless the options
 /// exclude that.
@@ -182,7 +182,7 @@ fn a_lost_device_fails_every_reply_once_with_a_reason() {
 
 #[test]
 fn a_device_without_memory_is_an_error_that_names_the_allocation() {
-    let (engine, _device) = start(FaultPlan::new(0).memory_bytes_max(10_000));
+    let (engine, _device) = start(FaultPlan::new(0).max_memory_bytes(10_000));
     let error = failure(&engine);
     let EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { what, .. })) = &*error
     else {
@@ -270,7 +270,7 @@ fn exits_in_any_state_are_fast() {
     }
     println!("exits: {shortest:?}");
     // The promised limit is 100 ms; the margin is for busy machines.
-    assert!(shortest.as_flattened().iter().all(|exit| *exit < EXIT_MAX), "{shortest:?}");
+    assert!(shortest.as_flattened().iter().all(|exit| *exit < MAX_EXIT), "{shortest:?}");
 }
 
 #[test]

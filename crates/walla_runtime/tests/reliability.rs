@@ -70,19 +70,19 @@ fn cycles(usual: u64) -> u64 {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: Some(8),
-        rows_max: Some(32),
-        prefill_tokens_max: Some(16),
+        max_agents: Some(8),
+        max_rows: Some(32),
+        max_prefill_tokens: Some(16),
         threads: Some(1),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }
 
-fn ask(client: &Client, reply_tokens_max: u32) -> ReplyId {
+fn ask(client: &Client, max_reply_tokens: u32) -> ReplyId {
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     let sampling = Sampling::builder().seed(agent.0).build().unwrap();
-    let spec = AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new("") };
+    let spec = AgentSpec { sampling, max_reply_tokens, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..40).map(TokenId).collect());
     client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
@@ -255,7 +255,7 @@ fn a_failed_load_frees_everything_and_the_next_one_works() {
             Box::new(|| Engine::start(EngineOptions::new(missing()))),
             Box::new(|| Engine::start(EngineOptions { device: "cuda:9".into(), ..options() })),
             Box::new(move || {
-                let plan = FaultPlan::new(cycle).memory_bytes_max(10_000 + 20_000 * cycle);
+                let plan = FaultPlan::new(cycle).max_memory_bytes(10_000 + 20_000 * cycle);
                 let backend = FaultyBackend::new(inline_cpu(), plan);
                 Engine::start_with(options(), Registry::new().with(backend))
             }),

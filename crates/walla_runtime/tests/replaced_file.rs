@@ -56,9 +56,9 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         .with(inline_cpu());
     let options = EngineOptions {
         context_tokens: 128,
-        agents_max: Some(8),
-        rows_max: Some(32),
-        prefill_tokens_max: Some(16),
+        max_agents: Some(8),
+        max_rows: Some(32),
+        max_prefill_tokens: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))
     };
@@ -72,7 +72,7 @@ fn ask(client: &Client, seed: u64) -> ReplyId {
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     // A different draw per agent, the same in every run.
     let sampling = Sampling::builder().temperature(1.0).seed(seed).build().unwrap();
-    let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
+    let spec = AgentSpec { sampling, max_reply_tokens: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
     client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();

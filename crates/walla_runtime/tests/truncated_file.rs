@@ -80,9 +80,9 @@ fn load_in_moments(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let file = Gguf::open(path)?;
     pass();
     let options = ExecOptions {
-        sequences_max: 2,
-        rows_max: 8,
-        outputs_max: 2,
+        max_sequences: 2,
+        max_rows: 8,
+        max_outputs: 2,
         context_tokens: 64,
         ..ExecOptions::default()
     };
@@ -105,8 +105,8 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
     let options = EngineOptions {
         device: "cpu".into(),
         context_tokens: 128,
-        agents_max: Some(4),
-        rows_max: Some(16),
+        max_agents: Some(4),
+        max_rows: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))
     };
@@ -125,7 +125,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
     let client = engine.client(Pacing::FreeRunning)?;
     for _ in 0..3 {
         let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
-        let spec = AgentSpec { reply_tokens_max: 60, ..AgentSpec::new("") };
+        let spec = AgentSpec { max_reply_tokens: 60, ..AgentSpec::new("") };
         client.try_send(Say::AddAgent { agent, spec: Box::new(spec) })?;
         let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
         client.try_send(Say::ask(agent, reply_id, prompt))?;

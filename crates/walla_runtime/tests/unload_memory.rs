@@ -65,7 +65,7 @@ fn load(source: &ModelSource, before: u64) -> (u64, u64) {
     let engine = Engine::start(options).expect("valid options");
     let client = engine.client(Pacing::FreeRunning).expect("the first client");
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
-    let spec = Box::new(AgentSpec { reply_tokens_max: 8, ..AgentSpec::new("") });
+    let spec = Box::new(AgentSpec { max_reply_tokens: 8, ..AgentSpec::new("") });
     client.try_send(Command::AddAgent { agent, spec }).expect("room");
     let prompt = Prompt::Raw("Once upon a time".into());
     client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");

@@ -20,7 +20,7 @@ use crate::queue::{self, Record};
 const ROUND: Duration = Duration::from_millis(5);
 
 /// Default file size limit: 256 MiB, a million spans, about half an hour of a game.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Reasons why no trace file was started.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub struct TraceSummary {
 /// Every stage of every engine and app of this process is written to it, at about 100 bytes per
 /// span: about 60 KB per second at 60 frames per second. Marking a stage neither waits nor
 /// allocates: a dedicated thread writes the file. The queue takes 4 MiB of memory. The file is
-/// limited to 256 MiB ([`start_with_bytes_max`](Self::start_with_bytes_max)); spans above a limit
+/// limited to 256 MiB ([`max_start_with_bytes`](Self::max_start_with_bytes)); spans above a limit
 /// are counted and left out.
 /// # Examples
 /// ```
@@ -87,21 +87,21 @@ impl TraceFile {
     /// [`TraceError::NotATrace`] if the path names anything else, which remains unchanged.
     /// [`TraceError`] also if another file is being written, or a file or thread cannot be created.
     pub fn start(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        Self::start_with_bytes_max(path, FILE_BYTES_MAX)
+        Self::max_start_with_bytes(path, MAX_FILE_BYTES)
     }
 
-    /// Like [`start`](Self::start), with a file of at most `bytes_max` bytes.
+    /// Like [`start`](Self::start), with a file of at most `max_bytes` bytes.
     ///
     /// # Errors
     /// [`TraceError`].
-    pub fn start_with_bytes_max(
+    pub fn max_start_with_bytes(
         path: impl AsRef<Path>,
-        bytes_max: u64,
+        max_bytes: u64,
     ) -> Result<Self, TraceError> {
         if IS_WRITING.swap(true, Ordering::AcqRel) {
             return Err(TraceError::Busy);
         }
-        Self::spawn(path.as_ref(), bytes_max)
+        Self::spawn(path.as_ref(), max_bytes)
             .inspect_err(|_| IS_WRITING.store(false, Ordering::Release))
     }
 
@@ -157,7 +157,7 @@ impl TraceFile {
         self.end().unwrap_or_else(|| Err(io::Error::other("the trace's writer panicked")))
     }
 
-    fn spawn(path: &Path, bytes_max: u64) -> Result<Self, TraceError> {
+    fn spawn(path: &Path, max_bytes: u64) -> Result<Self, TraceError> {
         let file = create(path)?;
         let queue = queue::get();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -168,7 +168,7 @@ impl TraceFile {
             while receiver.try_recv().is_ok() {}
             queue.lost.store(0, Ordering::Relaxed);
             LISTENERS.fetch_or(FILE, Ordering::Relaxed);
-            let written = write(file, bytes_max, &receiver, &of_writer);
+            let written = write(file, max_bytes, &receiver, &of_writer);
             LISTENERS.fetch_and(!FILE, Ordering::Relaxed);
             let (spans, left_out) = written?;
             let spans_lost = left_out + queue.lost.load(Ordering::Relaxed);
@@ -281,21 +281,21 @@ static IS_WRITING: AtomicBool = AtomicBool::new(false);
 /// the file is full.
 fn write(
     file: File,
-    bytes_max: u64,
+    max_bytes: u64,
     receiver: &Receiver<Record>,
     is_over: &AtomicBool,
 ) -> io::Result<(u64, u64)> {
     let mut events = Events::begin(BufWriter::with_capacity(1 << 16, file))?;
-    let mut bytes_left = bytes_max;
+    let mut bytes_left = max_bytes;
     let (mut spans, mut left_out) = (0, 0);
     loop {
         // Loaded before the queue is emptied, so every span marked before the end is in the file.
         let is_last = is_over.load(Ordering::Acquire);
         loop {
             match receiver.try_recv() {
-                Ok(record) if json::bytes_max(&record) <= bytes_left => {
+                Ok(record) if json::max_bytes(&record) <= bytes_left => {
                     events.record(&record)?;
-                    bytes_left -= json::bytes_max(&record);
+                    bytes_left -= json::max_bytes(&record);
                     spans += 1;
                 }
                 Ok(_) => left_out += 1,

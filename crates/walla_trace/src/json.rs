@@ -17,7 +17,7 @@ const PID: u32 = 1;
 const TRACKS_PER_LANE: u32 = 8;
 
 /// Maximum length of one record, in bytes. It limits the file's size without counting bytes.
-pub(crate) fn bytes_max(record: &Record) -> u64 {
+pub(crate) fn max_bytes(record: &Record) -> u64 {
     // A span of a reply is two events.
     if record.reply.is_some() { 320 } else { 256 }
 }
@@ -138,9 +138,9 @@ impl std::fmt::Display for Micros {
 }
 
 /// Maximum length of a name in the file, in bytes.
-const NAME_BYTES_MAX: usize = 80;
+const MAX_NAME_BYTES: usize = 80;
 
-/// A name given by the host, escaped for a JSON string and cut to [`NAME_BYTES_MAX`].
+/// A name given by the host, escaped for a JSON string and cut to [`MAX_NAME_BYTES`].
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -149,7 +149,7 @@ impl std::fmt::Display for Escaped<'_> {
         for c in self.0.chars() {
             let is_escaped = matches!(c, '"' | '\\');
             bytes += c.len_utf8() + usize::from(is_escaped);
-            if bytes > NAME_BYTES_MAX {
+            if bytes > MAX_NAME_BYTES {
                 break;
             }
             match c {
@@ -223,7 +223,7 @@ mod tests {
             let before = events.out.len();
             events.record(&record).unwrap();
             let written = events.out.len() - before;
-            assert!(written as u64 <= bytes_max(&record), "{written} bytes");
+            assert!(written as u64 <= max_bytes(&record), "{written} bytes");
         }
         for name in crate::reply::NAMES {
             let mut bytes = Vec::new();
@@ -233,7 +233,7 @@ mod tests {
             let record = Record { name, begin_nanos: u64::MAX - 1, reply, ..Record::default() };
             events.record(&Record { end_nanos: u64::MAX, lane: u32::MAX, ..record }).unwrap();
             let written = events.out.len() - before;
-            assert!(written as u64 <= bytes_max(&record), "{name}: {written} bytes");
+            assert!(written as u64 <= max_bytes(&record), "{name}: {written} bytes");
         }
     }
 }

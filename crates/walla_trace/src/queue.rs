@@ -11,7 +11,7 @@ use crate::track::Track;
 
 /// Capacity between two polls of the writer: 4 MiB. At one poll per 5 ms it is 13 million marks per
 /// second.
-const RECORDS_MAX: usize = 65_536;
+const MAX_RECORDS: usize = 65_536;
 
 /// A completed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// Returns the queue, creating it on the first call.
 pub(crate) fn get() -> &'static Queue {
     QUEUE.get_or_init(|| {
-        let (sender, receiver) = sync_channel(RECORDS_MAX);
+        let (sender, receiver) = sync_channel(MAX_RECORDS);
         Queue { sender, receiver: Mutex::new(receiver), lost: AtomicU64::new(0) }
     })
 }

@@ -129,7 +129,7 @@ fn a_full_file_counts_dropped_records() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
-    let trace = TraceFile::start_with_bytes_max(&path, 2_560).unwrap();
+    let trace = TraceFile::max_start_with_bytes(&path, 2_560).unwrap();
     for _ in 0..50 {
         drop(enter(Stage::Plan));
     }

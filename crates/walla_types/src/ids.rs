@@ -22,7 +22,7 @@ impl fmt::Display for TokenId {
 /// One agent's token sequence. It has its own page table; pages can be shared with other
 /// sequences.
 ///
-/// Sequence ids are small and dense: `0..sequences_max`. An id is also the index of the sequence in
+/// Sequence ids are small and dense: `0..max_sequences`. An id is also the index of the sequence in
 /// all per-sequence device data (page table, recurrent state, recent tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]

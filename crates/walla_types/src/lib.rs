@@ -18,7 +18,7 @@ pub use fnv1a::{FNV1A, fnv1a};
 pub use ids::{Position, SeqId, TokenId};
 pub use operators::{Activation, ExpertScore, PositionScale, RopePairs};
 pub use sampling::{
-    CANDIDATES_MAX, InvalidSampling, LOGIT_BIASES_MAX, LogitBias, PENALTY_WINDOW_MAX, Sampling,
+    InvalidSampling, LogitBias, MAX_CANDIDATES, MAX_LOGIT_BIASES, MAX_PENALTY_WINDOW, Sampling,
     SamplingBuilder,
 };
 pub use tensor_type::{TensorType, UnknownTensorType, e8m0_half};

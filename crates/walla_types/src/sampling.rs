@@ -5,13 +5,13 @@ use crate::{TokenId, TokenMask};
 /// Maximum penalty window, in most recent tokens.
 ///
 /// Devices store this number of tokens for every sequence, so it bounds device memory.
-pub const PENALTY_WINDOW_MAX: u32 = 256;
+pub const MAX_PENALTY_WINDOW: u32 = 256;
 
 /// Maximum number of logit biases of one agent.
-pub const LOGIT_BIASES_MAX: usize = 32;
+pub const MAX_LOGIT_BIASES: usize = 32;
 
 /// Maximum number of candidates with probabilities that an agent can request per token.
-pub const CANDIDATES_MAX: u32 = 16;
+pub const MAX_CANDIDATES: u32 = 16;
 
 /// Adds `bias` to the logit of `token` before all other sampling stages.
 ///
@@ -230,7 +230,7 @@ impl SamplingBuilder {
         self
     }
 
-    /// Number of recent tokens that penalties count, at most [`PENALTY_WINDOW_MAX`].
+    /// Number of recent tokens that penalties count, at most [`MAX_PENALTY_WINDOW`].
     pub fn penalty_window(mut self, tokens: u32) -> Self {
         self.draft.penalty_window = tokens;
         self
@@ -242,17 +242,17 @@ impl SamplingBuilder {
         self
     }
 
-    /// Number of candidates reported with each token, at most [`CANDIDATES_MAX`].
+    /// Number of candidates reported with each token, at most [`MAX_CANDIDATES`].
     pub fn candidates(mut self, candidates: u32) -> Self {
         self.draft.candidates = candidates;
         self
     }
 
     /// Adds a bias; a later bias on the same token replaces the earlier one. More than
-    /// [`LOGIT_BIASES_MAX`] tokens are refused by [`build`](Self::build).
+    /// [`MAX_LOGIT_BIASES`] tokens are refused by [`build`](Self::build).
     pub fn bias(mut self, token: TokenId, bias: f32) -> Self {
         // The result is an error already: a hostile list must not take long.
-        if self.draft.biases.len() > LOGIT_BIASES_MAX {
+        if self.draft.biases.len() > MAX_LOGIT_BIASES {
             return self;
         }
         self.draft.biases.retain(|b| b.token != token);
@@ -287,13 +287,13 @@ impl SamplingBuilder {
         let (presence, frequency) = (s.presence_penalty, s.frequency_penalty);
         check("presence_penalty", presence, within(presence, -100.0, 100.0), "-100..=100")?;
         check("frequency_penalty", frequency, within(frequency, -100.0, 100.0), "-100..=100")?;
-        if s.penalty_window > PENALTY_WINDOW_MAX {
+        if s.penalty_window > MAX_PENALTY_WINDOW {
             return Err(InvalidSampling::PenaltyWindow(s.penalty_window));
         }
-        if s.candidates > CANDIDATES_MAX {
+        if s.candidates > MAX_CANDIDATES {
             return Err(InvalidSampling::Candidates(s.candidates));
         }
-        if s.biases.len() > LOGIT_BIASES_MAX {
+        if s.biases.len() > MAX_LOGIT_BIASES {
             return Err(InvalidSampling::TooManyBiases(s.biases.len()));
         }
         let bad = |b: &&LogitBias| !(b.bias.is_finite() || b.bias == f32::NEG_INFINITY);
@@ -317,14 +317,14 @@ pub enum InvalidSampling {
         /// The allowed range.
         range: &'static str,
     },
-    /// A penalty window longer than [`PENALTY_WINDOW_MAX`].
-    #[error("penalty_window is {0} tokens, at most {PENALTY_WINDOW_MAX}")]
+    /// A penalty window longer than [`MAX_PENALTY_WINDOW`].
+    #[error("penalty_window is {0} tokens, at most {MAX_PENALTY_WINDOW}")]
     PenaltyWindow(u32),
-    /// More candidates than [`CANDIDATES_MAX`].
-    #[error("{0} candidates, at most {CANDIDATES_MAX}")]
+    /// More candidates than [`MAX_CANDIDATES`].
+    #[error("{0} candidates, at most {MAX_CANDIDATES}")]
     Candidates(u32),
-    /// More biases than [`LOGIT_BIASES_MAX`].
-    #[error("{0} logit biases, at most {LOGIT_BIASES_MAX}")]
+    /// More biases than [`MAX_LOGIT_BIASES`].
+    #[error("{0} logit biases, at most {MAX_LOGIT_BIASES}")]
     TooManyBiases(usize),
     /// A bias that is NaN or positive infinity.
     #[error("bias {bias} on token {token} is neither finite nor negative infinity")]

@@ -155,7 +155,7 @@ impl TensorType {
 
     /// Whether numbers are packed in blocks with shared scales.
     #[must_use]
-    pub const fn is_quantised(self) -> bool {
+    pub const fn is_quantized(self) -> bool {
         self.block_elements() > 1
     }
 

@@ -68,8 +68,8 @@ fn setup() -> &'static Setup {
 type Calls = Vec<Result<ParsedCall, MalformedCall>>;
 
 /// The calls of a reply whose texts are cut after `piece` bytes.
-fn read(markers: &CallMarkers, bytes_max: usize, reply: &[u8], piece: usize) -> Calls {
-    let mut parser = CallParser::new(markers, CallLimits { bytes_max });
+fn read(markers: &CallMarkers, max_bytes: usize, reply: &[u8], piece: usize) -> Calls {
+    let mut parser = CallParser::new(markers, CallLimits { max_bytes });
     let mut calls = Vec::new();
     parser.begin();
     let is_delimiter = |byte: &u8| DELIMITERS.iter().any(|(mark, _)| mark == byte);
@@ -108,15 +108,15 @@ pub fn check(bytes: &[u8]) {
     let format = CallFormat::ALL[usize::from(*kind) % CallFormat::ALL.len()];
     let tokenizer = &setup().tokenizers[usize::from(*kind) / CallFormat::ALL.len() % 2];
     let markers = CallMarkers::new(format, tokenizer);
-    let bytes_max = 8 * usize::from(*limit);
-    let calls = read(&markers, bytes_max, reply, usize::MAX);
+    let max_bytes = 8 * usize::from(*limit);
+    let calls = read(&markers, max_bytes, reply, usize::MAX);
     for piece in [1, 3] {
-        assert_eq!(calls, read(&markers, bytes_max, reply, piece));
+        assert_eq!(calls, read(&markers, max_bytes, reply, piece));
     }
     for call in calls {
         match call {
             Ok(call) => check_arguments(call),
-            Err(call) => assert!(call.text.len() <= MalformedCall::TEXT_BYTES_MAX),
+            Err(call) => assert!(call.text.len() <= MalformedCall::MAX_TEXT_BYTES),
         }
     }
 }

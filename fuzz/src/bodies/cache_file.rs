@@ -33,7 +33,7 @@ fn client() -> &'static Client {
             device: "cpu".into(),
             threads: Some(1),
             context_tokens: 128,
-            agents_max: Some(2),
+            max_agents: Some(2),
             budget: FrameBudget::Unlimited,
             background_prefill: false,
             ..EngineOptions::new(ModelSource::Static(model.leak()))
@@ -65,7 +65,7 @@ fn send(command: Command) {
 fn agent() -> AgentId {
     let agent = client().new_agent();
     let spec =
-        AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 4, ..AgentSpec::new("") };
+        AgentSpec { sampling: Sampling::greedy(), max_reply_tokens: 4, ..AgentSpec::new("") };
     send(Command::AddAgent { agent, spec: Box::new(spec) });
     agent
 }

@@ -12,7 +12,7 @@ use walla_model::tokenizer::Tokenizer;
 use walla_types::TokenId;
 
 /// Maximum number of tokens of a reply.
-const TOKENS_MAX: usize = 64;
+const MAX_TOKENS: usize = 64;
 
 struct Setup {
     tokenizer: Arc<Tokenizer>,
@@ -48,7 +48,7 @@ pub fn check(bytes: &[u8]) {
         _ => Constraint::lark(source),
     };
     let options =
-        CompilerOptions { whitespace, cache_entries_max: 0, ..CompilerOptions::default() };
+        CompilerOptions { whitespace, max_cache_entries: 0, ..CompilerOptions::default() };
     let compiler = Compiler::new(setup().vocabulary.clone(), options);
     match compiler.compile(&constraint) {
         Ok(grammar) => {
@@ -70,7 +70,7 @@ fn reply(grammar: &walla_constraint::Grammar, mut choices: VecDeque<u8>) -> Opti
     let Setup { tokenizer, vocabulary } = setup();
     let mut matcher = grammar.matcher();
     let (mut words, mut text) = (vec![0; vocabulary.mask_words()], Vec::new());
-    for _ in 0..TOKENS_MAX {
+    for _ in 0..MAX_TOKENS {
         let outcome = match matcher.mask(&mut words) {
             Ok(outcome) => outcome,
             Err(error) => return fail(&error),

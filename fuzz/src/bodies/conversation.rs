@@ -16,7 +16,7 @@ static TEMPLATE: LazyLock<ChatTemplate> = LazyLock::new(|| {
 });
 
 /// Maximum number of turns rendered; more add time but no new case.
-const RENDERED_MAX: usize = 64;
+const MAX_RENDERED: usize = 64;
 
 /// Loads `bytes`, saves and edits the conversation, and renders it as a prompt.
 ///
@@ -25,8 +25,8 @@ const RENDERED_MAX: usize = 64;
 pub fn check(bytes: &[u8]) {
     let Ok(talk) = serde_json::from_slice::<Conversation>(bytes) else { return };
     let text_bytes: usize = talk.turns().iter().map(|turn| turn.text.len()).sum();
-    assert!(talk.turns().len() <= Conversation::TURNS_MAX);
-    assert!(text_bytes <= Conversation::TEXT_BYTES_MAX);
+    assert!(talk.turns().len() <= Conversation::MAX_TURNS);
+    assert!(text_bytes <= Conversation::MAX_TEXT_BYTES);
     let saved = serde_json::to_string(&talk).expect("within the limits");
     let again: Conversation = serde_json::from_str(&saved).expect("what was saved");
     assert_eq!(again, talk);
@@ -45,7 +45,7 @@ fn edit(talk: &Conversation) {
 }
 
 fn render(talk: &Conversation) {
-    let turns = &talk.turns()[..talk.turns().len().min(RENDERED_MAX)];
+    let turns = &talk.turns()[..talk.turns().len().min(MAX_RENDERED)];
     let messages: Vec<Message<'_>> = turns
         .iter()
         .map(|turn| {

@@ -3,7 +3,7 @@
 use walla_record::{Limits, Recording, Session};
 
 /// Small, so that hostile lengths are found.
-const LIMITS: Limits = Limits { records_max: 20_000, bytes_max: 1 << 20 };
+const LIMITS: Limits = Limits { max_records: 20_000, max_bytes: 1 << 20 };
 
 /// `bytes`: a switch, then a file, or the records of one, which get a valid frame around them.
 pub fn check(bytes: &[u8]) {

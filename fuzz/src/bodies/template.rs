@@ -1,7 +1,7 @@
 //! Arbitrary template and conversation: limits hold, and player text never becomes template text.
 
 use walla_model::chat::{
-    ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment, Tools,
+    ChatTemplate, Date, MAX_OUTPUT_BYTES, Message, RenderOptions, Role, Segment, Tools,
 };
 
 use super::input::Input;
@@ -46,7 +46,7 @@ pub fn check(bytes: &[u8]) {
     let Ok(prompt) = template.render(&messages, &options) else { return };
     assert_eq!(prompt.text().len(), prompt.bytes());
     // Lossy decoding can replace one invalid byte by three.
-    assert!(prompt.bytes() <= 3 * OUTPUT_BYTES_MAX);
+    assert!(prompt.bytes() <= 3 * MAX_OUTPUT_BYTES);
     let mut before = None;
     for segment in &prompt.segments {
         assert!(!segment.text().is_empty(), "an empty segment");

@@ -60,7 +60,7 @@ const BYTE: i32 = 6;
 
 /// Maximum number of tokens in addition to the 256 bytes, and of merges: enough to cover all kinds
 /// of merges, few enough to be fast.
-const EXTRAS_MAX: usize = 24;
+const MAX_EXTRAS: usize = 24;
 
 /// The vocabulary built from the input.
 struct Vocabulary {
@@ -119,7 +119,7 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
         kinds.push(NORMAL);
         scores.push(-1e9);
     }
-    for _ in 0..input.below(EXTRAS_MAX) {
+    for _ in 0..input.below(MAX_EXTRAS) {
         let kind = match input.byte() {
             0 => 0,
             1 => UNKNOWN,
@@ -194,7 +194,7 @@ fn token_text(input: &mut Input<'_>, is_raw: bool) -> String {
 /// Merges of tokens, some with the result of an earlier merge, a few invalid.
 fn merges(input: &mut Input<'_>, tokens: &[String]) -> Vec<String> {
     let mut merges: Vec<String> = Vec::new();
-    for _ in 0..input.below(EXTRAS_MAX) {
+    for _ in 0..input.below(MAX_EXTRAS) {
         let mut half = || -> String {
             let which = input.below(tokens.len().max(1) + merges.len());
             match tokens.get(which) {
@@ -230,7 +230,7 @@ fn streaming_with(tokenizer: &Tokenizer, ids: &[TokenId], options: DecodeOptions
     for &id in ids {
         delta.clear();
         stream.push(tokenizer, id, &mut delta).expect("a token of this vocabulary");
-        assert!(delta.len() <= tokenizer.delta_bytes_max());
+        assert!(delta.len() <= tokenizer.max_delta_bytes());
         text += &delta;
         bytes.extend_from_slice(tokenizer.token_bytes(id));
     }
@@ -257,7 +257,7 @@ fn encoding(tokenizer: &Tokenizer, text: &str) {
         }
     }
     assert!(
-        tokenizer.clone().with_text_bytes_max(0).encode("x", EncodeOptions::default()).is_err()
+        tokenizer.clone().with_max_text_bytes(0).encode("x", EncodeOptions::default()).is_err()
     );
 }
 

@@ -112,8 +112,8 @@ impl Faulty {
         run: impl FnOnce(&mut dyn Device) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         self.call(call, |this| {
-            if let Some(bytes_max) = this.plan.memory_bytes_max {
-                let free_bytes = bytes_max.saturating_sub(this.allocated_bytes);
+            if let Some(max_bytes) = this.plan.max_memory_bytes {
+                let free_bytes = max_bytes.saturating_sub(this.allocated_bytes);
                 if bytes > free_bytes {
                     let what = what.to_owned();
                     return Err(DeviceError::OutOfMemory { what, wanted_bytes: bytes, free_bytes });
@@ -438,13 +438,13 @@ impl Device for Faulty {
 
     /// Advances the clock to the completion of all work. [`DeviceError::Failed`] where a real
     /// device would hang forever.
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
-        self.call(Call::Synchronise, |this| {
-            let Some(done_micros) = this.timeline.synchronise() else {
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.call(Call::Synchronize, |this| {
+            let Some(done_micros) = this.timeline.synchronize() else {
                 let reason = "planned: something never completes".to_owned();
-                return Err(DeviceError::Failed { call: Call::Synchronise.name(), reason });
+                return Err(DeviceError::Failed { call: Call::Synchronize.name(), reason });
             };
-            this.inner.synchronise()?;
+            this.inner.synchronize()?;
             this.plan.clock.advance_to(done_micros);
             Ok(())
         })

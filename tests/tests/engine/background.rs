@@ -25,7 +25,7 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(4),
+        max_agents: Some(4),
         context_tokens: 256,
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,
@@ -79,7 +79,7 @@ fn talk(model: &Path, background_prefill: bool, quiet: Duration) -> (Vec<String>
     let agent = client.new_agent();
     let spec = AgentSpec {
         sampling: Sampling::builder().temperature(1.0).seed(3).build().expect("valid"),
-        reply_tokens_max: 12,
+        max_reply_tokens: 12,
         ..AgentSpec::new("You are Greta, the smith of this town.")
     };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");

@@ -60,7 +60,7 @@ fn engine() -> Engine {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(2 * AGENTS as u32),
+        max_agents: Some(2 * AGENTS as u32),
         context_tokens: 512,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(walla_demo_model::GGUF))
@@ -71,7 +71,7 @@ fn engine() -> Engine {
 fn spec(seed: u64, constraint: Option<Constraint>) -> AgentSpec {
     AgentSpec {
         sampling: Sampling::builder().temperature(1.2).seed(seed).build().expect("valid"),
-        reply_tokens_max: 100,
+        max_reply_tokens: 100,
         constraint,
         ..AgentSpec::new("You are Greta, the smith of this town.")
     }

@@ -6,7 +6,7 @@ use walla::{AgentSpec, AskOptions, Engine, Finished, Prompt, Reply, Sampling, Sp
 const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).agents_max(8).context_tokens(2_048);
+    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(2_048);
     builder.start().await.unwrap()
 }
 
@@ -23,7 +23,7 @@ fn long() -> AgentSpec {
         Turn::new(speaker, (*text).to_owned())
     });
     let sampling = Sampling::builder().temperature(0.8).seed(1).build().unwrap();
-    AgentSpec { sampling, reply_tokens_max: 24, turns: turns.collect(), ..AgentSpec::new(GRETA) }
+    AgentSpec { sampling, max_reply_tokens: 24, turns: turns.collect(), ..AgentSpec::new(GRETA) }
 }
 
 async fn end(reply: Reply) -> Finished {
@@ -77,7 +77,7 @@ async fn a_repeated_reply_and_a_rewind_evaluate_only_what_is_new() {
 async fn a_resized_cache_loses_no_conversation() {
     let engine = demo().await;
     let pages = engine.stats().pages;
-    let spec = AgentSpec { turns: Vec::new(), reply_tokens_max: 12, ..long() };
+    let spec = AgentSpec { turns: Vec::new(), max_reply_tokens: 12, ..long() };
     let agent = engine.agent_with(spec.clone());
     let mut turns = Vec::new();
     let questions = ["Who are you?", "What does a horseshoe cost?", "And a sword?", "Why?"];
@@ -107,7 +107,7 @@ async fn a_resized_cache_loses_no_conversation() {
 #[tokio::test]
 async fn an_aside_is_not_remembered() {
     let engine = demo().await;
-    let spec = AgentSpec { turns: Vec::new(), reply_tokens_max: 12, ..long() };
+    let spec = AgentSpec { turns: Vec::new(), max_reply_tokens: 12, ..long() };
     let [asked, plain] = [engine.agent_with(spec.clone()), engine.agent_with(spec)];
     for agent in [&asked, &plain] {
         end(agent.ask("Who are you?")).await;

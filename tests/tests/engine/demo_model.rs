@@ -154,7 +154,7 @@ fn greedy_replies_match_the_golden_ones() {
     let cpu = CpuOptions { variant: Some(Variant::Scalar), ..CpuOptions::default() };
     let registry = Registry::new().with(CpuBackend::new(cpu));
     let options = EngineOptions {
-        agents_max: Some(golden.len() as u32),
+        max_agents: Some(golden.len() as u32),
         kv_type: KvType::F32,
         ..EngineOptions::new(ModelSource::Static(walla_demo_model::GGUF))
     };

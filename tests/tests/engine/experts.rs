@@ -11,7 +11,7 @@ use walla_doubles::synth::{self, Experts, Gemma4, Mixture, Model};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 use walla_tests::{bits, say_skipped};
-use walla_types::{PENALTY_WINDOW_MAX, SeqId, TokenId};
+use walla_types::{MAX_PENALTY_WINDOW, SeqId, TokenId};
 
 const SEQUENCES: u32 = 3;
 const VOCAB: u32 = 300;
@@ -51,11 +51,11 @@ fn load(device: Box<dyn Device>, model: &Model, mixture: Mixture) -> Result<Exec
     let file = Gguf::from_bytes(file).expect("the file is valid");
     let spec = ModelSpec::from_gguf(&file, 64).expect("the model is supported");
     let options = ExecOptions {
-        sequences_max: SEQUENCES,
+        max_sequences: SEQUENCES,
         context_tokens: 64,
-        rows_max: 32,
-        outputs_max: 32,
-        logits_rows_max: 32,
+        max_rows: 32,
+        max_outputs: 32,
+        max_logits_rows: 32,
         kv_type: KvType::F16,
         ..ExecOptions::default()
     };
@@ -163,7 +163,7 @@ fn shared_keys_take_no_memory() {
     let gemma = small(&Model::GEMMA_4_E2B).gemma4.expect("it has them");
     let [two, four] = [2, 0].map(|shared_layers| bytes(Gemma4 { shared_layers, ..gemma }));
     // The other bytes are the sequences' tokens.
-    let tokens = u64::from(SEQUENCES) * 4 * u64::from(1 + PENALTY_WINDOW_MAX);
+    let tokens = u64::from(SEQUENCES) * 4 * u64::from(1 + MAX_PENALTY_WINDOW);
     assert_eq!(four - tokens, 2 * (two - tokens));
 }
 

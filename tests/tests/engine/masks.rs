@@ -13,13 +13,13 @@ use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId, TokenMask};
 
-fn sequences(masks_max: u32) -> (Sequences, FaultHandle) {
+fn sequences(max_masks: u32) -> (Sequences, FaultHandle) {
     let options = ExecOptions {
-        sequences_max: 4,
+        max_sequences: 4,
         context_tokens: 128,
-        rows_max: 8,
-        outputs_max: 8,
-        masks_max,
+        max_rows: 8,
+        max_outputs: 8,
+        max_masks,
         ..ExecOptions::default()
     };
     let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 3, Vec::new()).expect("it fits");

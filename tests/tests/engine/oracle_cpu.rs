@@ -65,8 +65,8 @@ fn vector_variants_are_within_their_tolerance() {
     {
         for model in oracle_models() {
             let types = model.json["tensor_types"].as_object().expect("types are listed");
-            let is_quantised = types.keys().any(|name| name.starts_with('Q'));
-            let class = if is_quantised { Class::Rounded } else { Class::Half };
+            let is_quantized = types.keys().any(|name| name.starts_with('Q'));
+            let class = if is_quantized { Class::Rounded } else { Class::Half };
             for (context, sequences) in model.by_context() {
                 let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, KvType::F16);
                 for (how, mut differences) in model.compare_all(&mut evaluator, &sequences) {

@@ -51,7 +51,7 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
     let registry = Registry::new().with(CpuBackend::new(cpu));
     let options = EngineOptions {
-        agents_max: Some(1),
+        max_agents: Some(1),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(demo_with_template(OPENS)))
     };
@@ -82,10 +82,10 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
 
 #[test]
 fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
-    let spec = |reasoning_tokens_max| AgentSpec {
+    let spec = |max_reasoning_tokens| AgentSpec {
         sampling: Sampling::greedy(),
-        reply_tokens_max: 40,
-        reasoning_tokens_max,
+        max_reply_tokens: 40,
+        max_reasoning_tokens,
         ..AgentSpec::new(EXAMPLES)
     };
     // The demo model does not know the markers: without a limit it ends its turn in the block. The

@@ -31,7 +31,7 @@ fn scored(model: &Path) -> Vec<Score> {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(3),
+        max_agents: Some(3),
         context_tokens: 256,
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,

@@ -14,16 +14,16 @@ use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
 const OPTIONS: ExecOptions = ExecOptions {
-    sequences_max: 4,
-    snapshots_max: 0,
+    max_sequences: 4,
+    max_snapshots: 0,
     transfer_bytes: 0,
     context_tokens: 128,
     page_tokens: 16,
     pages: 33,
-    rows_max: 32,
-    outputs_max: 32,
-    logits_rows_max: 32,
-    masks_max: 2,
+    max_rows: 32,
+    max_outputs: 32,
+    max_logits_rows: 32,
+    max_masks: 2,
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,

@@ -29,7 +29,7 @@ const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 
 
 /// A local engine with the demo model, and the port of its server.
 async fn server(options: ServeOptions) -> (Engine, u16) {
-    let builder = Engine::demo().device("cpu").threads(1).agents_max(8).context_tokens(512);
+    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(512);
     let engine = builder.start().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -41,13 +41,13 @@ async fn server(options: ServeOptions) -> (Engine, u16) {
 fn remote(port: u16, change: impl FnOnce(&mut RemoteOptions)) -> Result<Engine, EngineError> {
     let mut options = RemoteOptions::new(format!("http://127.0.0.1:{port}/v1"), "walla");
     options.dialect = Dialect::Walla;
-    options.retries.retries_max = 0;
+    options.retries.max_retries = 0;
     change(&mut options);
     Engine::with_client(RemoteEngine::start(options).expect("the options are sound").client())
 }
 
 fn greedy(persona: &str) -> AgentSpec {
-    AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 40, ..AgentSpec::new(persona) }
+    AgentSpec { sampling: Sampling::greedy(), max_reply_tokens: 40, ..AgentSpec::new(persona) }
 }
 
 async fn end(reply: walla::Reply) -> Result<Finished, ReplyError> {
@@ -147,7 +147,7 @@ async fn actions_are_called_and_answered() {
     });
     let give = ActionSpec::new("give", "Hands an item over the counter.", &schema).unwrap();
     let set = ActionSet::new([give]).unwrap();
-    let actions = Actions { policy: ActionPolicy::Required, calls_max: 1, ..Actions::new(set) };
+    let actions = Actions { policy: ActionPolicy::Required, max_calls: 1, ..Actions::new(set) };
     let agent = remote.agent_with(AgentSpec { actions: Some(actions), ..greedy(GRETA) });
     let called = end(agent.ask("I'll take a horseshoe.")).await.unwrap();
     assert_eq!(called.calls.len(), 1, "{called:?}");
@@ -217,7 +217,7 @@ async fn whole_answers_models_and_health() {
 #[tokio::test]
 async fn bad_requests_are_refused_with_their_reason() {
     let mut options = ServeOptions::default();
-    options.request_bytes_max = 20_000;
+    options.max_request_bytes = 20_000;
     let (_local, port) = server(options).await;
     let user = json!([{"role": "user", "content": "Hi"}]);
     for (body, expected, reason) in [
@@ -255,7 +255,7 @@ async fn bad_requests_are_refused_with_their_reason() {
 async fn keys_and_limits_hold() {
     let mut options = ServeOptions::default();
     options.key = Some("sk-emberfall".into());
-    options.requests_max = 1;
+    options.max_requests = 1;
     let (local, port) = server(options).await;
     let with_key = |key: &str| {
         let key = key.to_owned();
@@ -278,7 +278,7 @@ async fn keys_and_limits_hold() {
     // Without an end of the turn, until it is cancelled.
     let endless = AgentSpec {
         constraint: Some(Constraint::regex("(a|b|c| )*")),
-        reply_tokens_max: 400,
+        max_reply_tokens: 400,
         ..greedy(GRETA)
     };
     let agent = engine.agent_with(endless);
@@ -353,8 +353,8 @@ async fn a_closed_connection_with_unread_bytes_cancels_its_reply() {
 #[tokio::test]
 async fn unfinished_requests_are_bounded() {
     let mut options = ServeOptions::default();
-    options.connections_max = 4;
-    options.received_bytes_max = 1 << 20;
+    options.max_connections = 4;
+    options.max_received_bytes = 1 << 20;
     options.request_time = Duration::from_millis(300);
     let (_local, port) = server(options).await;
     // No head, half a body, too many bytes of bodies.

@@ -22,12 +22,12 @@ const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 
 const QUESTION: &str = "What does a horseshoe cost?";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).agents_max(8).context_tokens(512);
+    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(512);
     builder.start().await.unwrap()
 }
 
 fn greedy() -> AgentSpec {
-    AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 40, ..AgentSpec::new(GRETA) }
+    AgentSpec { sampling: Sampling::greedy(), max_reply_tokens: 40, ..AgentSpec::new(GRETA) }
 }
 
 async fn end(reply: walla::Reply) -> Result<Finished, ReplyError> {
@@ -58,7 +58,7 @@ async fn cutting_server(said: &'static str) -> RemoteOptions {
     });
     let mut options = RemoteOptions::new(format!("http://127.0.0.1:{port}/v1"), "m");
     options.dialect = Dialect::Walla;
-    options.retries.retries_max = 0;
+    options.retries.max_retries = 0;
     options
 }
 

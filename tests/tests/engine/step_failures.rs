@@ -13,16 +13,16 @@ use walla_plan::{Batch, Output, TokenInput, UBatch};
 use walla_types::{Sampling, SeqId, TokenId};
 
 const OPTIONS: ExecOptions = ExecOptions {
-    sequences_max: 4,
-    snapshots_max: 0,
+    max_sequences: 4,
+    max_snapshots: 0,
     transfer_bytes: 0,
     context_tokens: 128,
     page_tokens: 16,
     pages: 33,
-    rows_max: 64,
-    outputs_max: 32,
-    logits_rows_max: 8,
-    masks_max: 2,
+    max_rows: 64,
+    max_outputs: 32,
+    max_logits_rows: 8,
+    max_masks: 2,
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,
@@ -151,7 +151,7 @@ fn logits_after_a_failed_call_belong_to_the_requested_tokens() {
 /// Two sequences of 100 pages each. The first is removed: pages 101 to 200 are in use.
 fn high_pages(plan: FaultPlan) -> (Sequences, FaultHandle) {
     let options =
-        ExecOptions { sequences_max: 2, page_tokens: 1, rows_max: 100, pages: 257, ..OPTIONS };
+        ExecOptions { max_sequences: 2, page_tokens: 1, max_rows: 100, pages: 257, ..OPTIONS };
     let (mut sequences, device) = sequences(options, plan);
     for seq in [0, 1] {
         submit(&mut sequences, seq, &tokens(seq, 100)).expect("nothing fails");

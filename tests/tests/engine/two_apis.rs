@@ -16,7 +16,7 @@ fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(4),
+        max_agents: Some(4),
         context_tokens: 256,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(Vec::leak(model)))
@@ -54,7 +54,7 @@ async fn end(reply: walla::Reply) -> walla::Finished {
 }
 
 fn robot() -> AgentSpec {
-    AgentSpec { reply_tokens_max: 30, ..AgentSpec::new("You are a robot.") }
+    AgentSpec { max_reply_tokens: 30, ..AgentSpec::new("You are a robot.") }
 }
 
 /// An ask through each API, at the same time.
@@ -137,11 +137,11 @@ fn settings_are_the_same() {
     let millis = Duration::from_millis;
     let (of_plugin, of_builder) = through_both! {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),
-        context_tokens(77), agents_max(5), wait_for_slot(false), agents_parked_max(6),
-        kv_tokens(700), state_snapshots(8), prefill_tokens_max(9),
+        context_tokens(77), max_agents(5), wait_for_slot(false), max_agents_parked(6),
+        kv_tokens(700), state_snapshots(8), max_prefill_tokens(9),
         kv_type(walla::KvType::Q8), budget(millis(3)),
         budget_carry(2), background_prefill(false), context_shift(true),
-        prepare_constraints(false), launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
+        prepare_constraints(false), max_launch(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),
     };
     // Only free-running clients of the builder need this.
@@ -154,25 +154,25 @@ fn settings_are_the_same() {
         threads,
         gpu_context: _,
         context_tokens,
-        agents_max,
+        max_agents,
         wait_for_slot,
-        agents_parked_max,
+        max_agents_parked,
         kv_tokens,
         state_snapshots,
-        prefill_tokens_max,
+        max_prefill_tokens,
         kv_type,
         budget,
         budget_carry,
         background_prefill,
         context_shift,
         prepare_constraints,
-        launch_max,
+        max_launch,
         cost_cache,
         pre_tokenizer,
         fallback,
         deadlines: set_deadlines,
         // Only through `with_options`: for tests and special hosts.
-        rows_max: _,
+        max_rows: _,
         command_queue: _,
         event_queue: _,
         budget_free_running: _,
@@ -180,14 +180,14 @@ fn settings_are_the_same() {
     } = of_plugin;
     assert_eq!(template, Some("chatml".into()));
     assert_eq!((device.as_str(), threads), ("cpu", Some(3)));
-    assert_eq!((context_tokens, agents_max, agents_parked_max), (77, Some(5), 6));
+    assert_eq!((context_tokens, max_agents, max_agents_parked), (77, Some(5), 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
     assert!(context_shift && !prepare_constraints);
-    let sizes = (kv_tokens, state_snapshots, prefill_tokens_max);
+    let sizes = (kv_tokens, state_snapshots, max_prefill_tokens);
     assert_eq!(sizes, (Some(700), Some(8), Some(9)));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));
     assert_eq!((budget, budget_carry), (FrameBudget::Time(millis(3)), Some(2)));
-    assert_eq!(launch_max, Some(millis(1)));
+    assert_eq!(max_launch, Some(millis(1)));
     assert_eq!(cost_cache, Some("costs".into()));
     assert_eq!(pre_tokenizer.as_deref(), Some("qwen2"));
 }

@@ -6,7 +6,7 @@
 //! Two parts of `cargo deny` are missing: advisories, whose database is not available as a package,
 //! and yanked versions, which only the registry knows. `cargo deny check advisories` covers both.
 
-mod licence;
+mod license;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use self::licence::Expression;
+use self::license::Expression;
 use self::rules::Rules;
 
 /// Workspaces with a separate lock file. Only the sources of their dependencies are checked: the
@@ -58,7 +58,7 @@ fn read(path: &Path) -> Result<String, String> {
 fn faults(metadata: &Value, rules: &Rules) -> Vec<String> {
     let packages: Vec<Package<'_>> = list(&metadata["packages"]).map(Package::of).collect();
     let mut faults: Vec<String> = Vec::new();
-    faults.extend(packages.iter().filter_map(|package| licence_fault(package, rules)));
+    faults.extend(packages.iter().filter_map(|package| license_fault(package, rules)));
     faults.extend(packages.iter().filter_map(|package| source_fault(package, rules)));
     faults.extend(packages.iter().filter(|p| rules.banned.contains(p.name)).map(|package| {
         format!("{package} is banned: see [bans] in deny.toml and `cargo tree --invert`")
@@ -73,7 +73,7 @@ fn faults(metadata: &Value, rules: &Rules) -> Vec<String> {
 struct Package<'a> {
     name: &'a str,
     version: &'a str,
-    licence: Option<&'a str>,
+    license: Option<&'a str>,
     /// `None`: a path.
     source: Option<&'a str>,
     dependencies: &'a Value,
@@ -84,7 +84,7 @@ impl<'a> Package<'a> {
         Self {
             name: package["name"].as_str().unwrap_or_default(),
             version: package["version"].as_str().unwrap_or_default(),
-            licence: package["license"].as_str(),
+            license: package["license"].as_str(),
             source: package["source"].as_str(),
             dependencies: &package["dependencies"],
         }
@@ -101,12 +101,12 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn licence_fault(package: &Package<'_>, rules: &Rules) -> Option<String> {
-    let Some(text) = package.licence else {
+fn license_fault(package: &Package<'_>, rules: &Rules) -> Option<String> {
+    let Some(text) = package.license else {
         return Some(format!("{package} has no licence expression"));
     };
     match Expression::parse(text) {
-        Ok(expression) if expression.is_met_by(&rules.licences) => None,
+        Ok(expression) if expression.is_met_by(&rules.licenses) => None,
         Ok(_) => Some(format!("{package}: deny.toml does not allow the licence {text:?}")),
         Err(reason) => Some(format!("{package}: licence {text:?}: {reason}")),
     }

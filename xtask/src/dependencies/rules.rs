@@ -14,7 +14,7 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Licences, with their exceptions.
-    pub licences: BTreeSet<String>,
+    pub licenses: BTreeSet<String>,
     /// Allowed sources, as `cargo metadata` spells them.
     pub sources: BTreeSet<String>,
     /// Crates that may not be in the graph.
@@ -37,11 +37,11 @@ impl Rules {
 
     fn from_value(file: &Value) -> Result<Self, String> {
         known(file, "", &["graph", "advisories", "licenses", "bans", "sources"])?;
-        let [graph, licences, bans, sources] =
+        let [graph, licenses, bans, sources] =
             ["graph", "licenses", "bans", "sources"].map(|name| &file[name]);
         known(graph, "graph", &["all-features"])?;
         fixed(graph, "graph", &[("all-features", true.into())])?;
-        known(licences, "licenses", &["allow"])?;
+        known(licenses, "licenses", &["allow"])?;
         let of_bans = [
             "multiple-versions",
             "multiple-versions-include-dev",
@@ -67,7 +67,7 @@ impl Rules {
             allowed.insert(format!("registry+{registry}"));
         }
         Ok(Self {
-            licences: texts(licences, "allow")?.into_iter().collect(),
+            licenses: texts(licenses, "allow")?.into_iter().collect(),
             sources: allowed,
             banned: entries(bans, "deny", &[])?.into_iter().map(|(name, _)| name).collect(),
             features: entries(bans, "features", &["deny"])?

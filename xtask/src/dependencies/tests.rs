@@ -9,12 +9,12 @@ fn rules() -> Rules {
     Rules { duplicates: Vec::new(), ..Rules::parse(DENY).expect("the repository's deny.toml") }
 }
 
-fn package(name: &str, version: &str, licence: &str) -> Value {
+fn package(name: &str, version: &str, license: &str) -> Value {
     json!({
         "name": name,
         "version": version,
         "id": format!("{name}@{version}"),
-        "license": licence,
+        "license": license,
         "source": "registry+https://github.com/rust-lang/crates.io-index",
         "dependencies": [],
     })
@@ -25,7 +25,7 @@ fn found(packages: Vec<Value>, rules: &Rules) -> Vec<String> {
 }
 
 #[test]
-fn a_forbidden_licence_is_found() {
+fn a_forbidden_license_is_found() {
     for allowed in [
         "MIT",
         "MIT/Apache-2.0",

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn written_registers_are_recognised() {
+    fn written_registers_are_recognized() {
         assert_eq!(written("IMAD.WIDE.U32 R8, R11, 0x50, R8"), 8..10);
         assert_eq!(written("LDG.E.64 R8, desc[UR22][R8.64]"), 8..10);
         assert_eq!(written("SHF.R.U64 R8, R9, 0x3, R10"), 8..9);

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// Read timeout.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// Maximum length of an error's body in a message.
-const REASON_BYTES_MAX: u64 = 400;
+const MAX_REASON_BYTES: u64 = 400;
 
 /// Requests a page and returns the status.
 pub fn get(port: u16, path: &str) -> io::Result<u16> {
@@ -31,7 +31,7 @@ pub fn post(port: u16, path: &str, body: &str) -> io::Result<Box<dyn BufRead>> {
     if head.status != 200 {
         // The reason is in the body; a body that cannot be read is cut without a separate error.
         let mut reason = Vec::new();
-        let _ended_early = reader.take(REASON_BYTES_MAX).read_to_end(&mut reason);
+        let _ended_early = reader.take(MAX_REASON_BYTES).read_to_end(&mut reason);
         let reason = String::from_utf8_lossy(&reason);
         return Err(io::Error::other(format!("status {}: {}", head.status, reason.trim())));
     }
@@ -44,7 +44,7 @@ pub fn post(port: u16, path: &str, body: &str) -> io::Result<Box<dyn BufRead>> {
 fn connect(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_read_timeout(Some(MAX_SILENCE))?;
     Ok(stream)
 }
 

@@ -27,7 +27,7 @@ use crate::talk;
 use crate::voices::Voices;
 
 /// Timeout of the server's load.
-const LOAD_MAX: Duration = Duration::from_secs(180);
+const MAX_LOAD: Duration = Duration::from_secs(180);
 
 /// Output of the server, in the folder of the results.
 const LOG: &str = "llama-server.log";
@@ -104,7 +104,7 @@ impl Llama {
 
     fn wait_until_ready(&mut self, port: u16) -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
-        while start.elapsed() < LOAD_MAX {
+        while start.elapsed() < MAX_LOAD {
             if let Some(status) = self.server.try_wait()? {
                 return Err(format!("llama.cpp's server ended: {status}; see {LOG}").into());
             }

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{
-    Area, Drawn, GRID, INK, Look, Picture, chart, colour, has_device_time, label, legend, limit,
+    Area, Drawn, GRID, INK, Look, Picture, chart, color, has_device_time, label, legend, limit,
     round_up,
 };
 use crate::args::Mode;
@@ -125,7 +125,7 @@ impl Picture for Budgets {
         let width = 0.8 / modes.len().max(2) as f64;
         let at = |bar: &Bar| self.left(bar, &agents, &modes, width);
         for &mode in &modes {
-            let fill = colour(mode);
+            let fill = color(mode);
             let bars = || self.bars.iter().filter(|bar| bar.mode == mode);
             chart
                 .draw_series(bars().map(|bar| {

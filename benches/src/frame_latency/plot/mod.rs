@@ -73,7 +73,7 @@ impl Look {
 fn chart<'a, DB: DrawingBackend>(
     area: &'a Area<'_, DB>,
     title: &str,
-    (x_max, y_max): (f64, f64),
+    (max_x, max_y): (f64, f64),
     look: Look,
 ) -> Result<Chart<'a, DB>, DrawingAreaErrorKind<DB::ErrorType>> {
     ChartBuilder::on(area)
@@ -82,7 +82,7 @@ fn chart<'a, DB: DrawingBackend>(
         .margin_right(look.px(28))
         .x_label_area_size(look.px(56))
         .y_label_area_size(look.px(72))
-        .build_cartesian_2d(0.0..x_max, 0.0..y_max)
+        .build_cartesian_2d(0.0..max_x, 0.0..max_y)
 }
 
 /// A dashed horizontal line for a limit.
@@ -120,7 +120,7 @@ fn legend<'a, DB: DrawingBackend + 'a>(
 }
 
 /// Colours that are distinguishable with any kind of colour vision (Okabe and Ito, 2008).
-fn colour(mode: Mode) -> RGBColor {
+fn color(mode: Mode) -> RGBColor {
     match mode {
         Mode::Off => RGBColor(120, 120, 120),
         Mode::Walla => RGBColor(0, 114, 178),

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{
-    Area, Drawn, GRID, Group, INK, Look, Picture, chart, colour, label, legend, limit, round_up,
+    Area, Drawn, GRID, Group, INK, Look, Picture, chart, color, label, legend, limit, round_up,
 };
 use crate::args::Mode;
 
@@ -64,18 +64,18 @@ impl Picture for Percentiles {
     fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB> {
         area.fill(&WHITE)?;
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
-        let x_max = points().map(|point| point.0).fold(1.0, f64::max);
-        let y_max = points().map(|point| point.1).fold(self.period_ms, f64::max);
+        let max_x = points().map(|point| point.0).fold(1.0, f64::max);
+        let max_y = points().map(|point| point.1).fold(self.period_ms, f64::max);
         // A frame beyond three periods is lost anyway; a larger range would flatten the relevant
         // curves.
-        let y_max = round_up(y_max.min(PERIODS_SHOWN * self.period_ms) * 1.02);
-        let mut chart = chart(area, &self.title, (x_max, y_max), look)?;
+        let max_y = round_up(max_y.min(PERIODS_SHOWN * self.period_ms) * 1.02);
+        let mut chart = chart(area, &self.title, (max_x, max_y), look)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .x_labels(x_max.floor() as usize + 1)
+            .x_labels(max_x.floor() as usize + 1)
             .x_label_formatter(&percent)
             .y_labels(9)
             .y_label_formatter(&|ms: &f64| ms.to_string())
@@ -87,18 +87,18 @@ impl Picture for Percentiles {
             .draw()?;
         limit(&mut chart, self.period_ms, 1, look)?;
         for curve in &self.curves {
-            let style = colour(curve.mode).stroke_width(look.stroke(3));
+            let style = color(curve.mode).stroke_width(look.stroke(3));
             chart
                 .draw_series(LineSeries::new(curve.points.iter().copied(), style))?
                 .label(label(curve.mode))
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + look.px(26), y)], style));
         }
-        let beyond = self.curves.iter().filter(|curve| curve.longest() > y_max);
+        let beyond = self.curves.iter().filter(|curve| curve.longest() > max_y);
         for (line, curve) in (0..).zip(beyond) {
             let note = format!("{} up to {:.0} ms", label(curve.mode), curve.longest());
-            let colour = colour(curve.mode);
-            let style = look.text(16).color(&colour).pos(Pos::new(HPos::Right, VPos::Top));
-            let below = EmptyElement::at((x_max, y_max))
+            let color = color(curve.mode);
+            let style = look.text(16).color(&color).pos(Pos::new(HPos::Right, VPos::Top));
+            let below = EmptyElement::at((max_x, max_y))
                 + Text::new(note, look.at(-8, 10 + 22 * line), style);
             chart.draw_series([below])?;
         }

@@ -3,7 +3,7 @@
 
 use plotters::prelude::*;
 
-use super::{Area, Drawn, GRID, Group, INK, Look, Picture, colour, label, limit};
+use super::{Area, Drawn, GRID, Group, INK, Look, Picture, color, label, limit};
 use crate::args::Mode;
 use crate::run::FRAMES_SHOWN;
 
@@ -106,8 +106,8 @@ impl Timeline {
             .label_style(look.text(15))
             .draw()?;
         chart.draw_series(strip.frames.iter().enumerate().map(|(x, &(work, _, late))| {
-            let colour = if late { STUTTER } else { HOST };
-            Rectangle::new([(x as f64, 0.0), (x as f64 + 0.8, work.min(up))], colour.filled())
+            let color = if late { STUTTER } else { HOST };
+            Rectangle::new([(x as f64, 0.0), (x as f64 + 0.8, work.min(up))], color.filled())
         }))?;
         let worked = strip.frames.iter().enumerate().filter(|(_, frame)| frame.1 > 0.0);
         chart.draw_series(worked.map(|(x, &(_, device, _))| {
@@ -117,7 +117,7 @@ impl Timeline {
         for ms in limits.into_iter().flatten() {
             limit(&mut chart, ms, 1, look)?;
         }
-        let colour = colour(strip.mode);
-        area.draw(&Text::new(label(strip.mode), look.at(92, 2), look.text(18).color(&colour)))
+        let color = color(strip.mode);
+        area.draw(&Text::new(label(strip.mode), look.at(92, 2), look.text(18).color(&color)))
     }
 }

@@ -15,9 +15,9 @@ use tempfile::TempDir;
 use super::dice::Dice;
 use super::material::{MISSING, QUESTIONS, action, constraint, persona, refused_constraint};
 use super::tally::Tally;
-use crate::process::END_MAX;
+use crate::process::MAX_END;
 
-const AGENTS_MAX: usize = 16;
+const MAX_AGENTS: usize = 16;
 
 /// Engines that the game loads; the last one has no model.
 const ENGINES: [&str; 4] = ["default", "inn", "mine", "broken"];
@@ -27,7 +27,7 @@ const ROUTES: [&str; 8] =
     ["default", "default", "default", "inn", "inn", "mine", "broken", "absent"];
 
 /// Engines that are unloaded, but not released, while another one may be loaded.
-const UNLOADING_MAX: usize = 2;
+const MAX_UNLOADING: usize = 2;
 
 #[rustfmt::skip]
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,7 +124,7 @@ impl Game {
             Op::CancelHeard => {
                 world.trigger(CancelHeard::at(agent, self.dice.throw(60) as u32));
             }
-            Op::Fork if self.agents.len() < AGENTS_MAX => {
+            Op::Fork if self.agents.len() < MAX_AGENTS => {
                 self.agents.push(world.commands().fork_agent(agent));
                 world.flush();
             }
@@ -149,7 +149,7 @@ impl Game {
     }
 
     fn spawn(&mut self, world: &mut World) {
-        if self.agents.len() >= AGENTS_MAX {
+        if self.agents.len() >= MAX_AGENTS {
             return;
         }
         let mut actions = Actions::new().result_wait(Duration::from_millis(300));
@@ -269,7 +269,7 @@ impl Game {
         let in_progress = self.dice.pick(&in_progress).unwrap_or_default();
         let changed = match operation {
             Op::Unload => vec![engines.unload(name, in_progress)],
-            _ if engines.unloading() > UNLOADING_MAX => vec![],
+            _ if engines.unloading() > MAX_UNLOADING => vec![],
             Op::Load => ENGINES.map(|name| engines.load(name, self.setup(name))).into(),
             _ => vec![engines.replace(name, self.setup(name))],
         };
@@ -291,7 +291,7 @@ impl Game {
 fn options(dice: &mut Dice) -> EngineOptions {
     let mut options = EngineOptions::new(ModelSource::demo());
     (options.device, options.threads) = ("cpu".into(), Some(1));
-    (options.agents_max, options.context_tokens) = (Some(2 + dice.throw(6) as u32), 512);
+    (options.max_agents, options.context_tokens) = (Some(2 + dice.throw(6) as u32), 512);
     options.wait_for_slot = !dice.one_in(8);
     options
 }
@@ -357,7 +357,7 @@ fn await_ends(app: &mut App) {
         let speeches = game.agents.iter().filter_map(|&agent| app.world().get::<Speech>(agent));
         speeches.filter(|speech| !speech.is_silent()).count()
     };
-    frames(app, END_MAX, |app| {
+    frames(app, MAX_END, |app| {
         let game = app.world().resource::<Game>();
         !game.open.is_empty() || speaks(app, game) > 0
     });

@@ -8,7 +8,7 @@ use walla::{FinishReason, ReplyError};
 use super::material::MISSING;
 
 /// Broken promises that are kept; more are only counted.
-const BROKEN_MAX: usize = 20;
+const MAX_BROKEN: usize = 20;
 
 /// Kinds of ends that no operation causes.
 const DEFECTS: [&str; 7] = [
@@ -65,7 +65,7 @@ impl Tally {
     }
 
     pub fn promise(&mut self, holds: bool, broken: impl FnOnce() -> String) {
-        if !holds && self.broken.len() < BROKEN_MAX {
+        if !holds && self.broken.len() < MAX_BROKEN {
             self.broken.push(broken());
         }
     }

@@ -16,7 +16,7 @@ use walla::{
 use super::dice::Dice;
 use super::material::{QUESTIONS, action, constraint, persona, refused_constraint};
 use super::tally::Tally;
-use crate::process::END_MAX;
+use crate::process::MAX_END;
 
 const ENGINES: usize = 2;
 const TALKERS: usize = 6;
@@ -68,7 +68,7 @@ impl Stage {
 
     /// Waits for something that ends.
     async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Option<T> {
-        let end = timeout(END_MAX, future).await;
+        let end = timeout(MAX_END, future).await;
         self.promise(end.is_ok(), || format!("no end of {what}"));
         end.ok()
     }
@@ -80,7 +80,7 @@ impl Stage {
 
     async fn hear_rest(&self, mut reply: Reply, mut heard: Heard) -> Heard {
         self.soon("a reply", heard.listen(&mut reply)).await;
-        let is_over = timeout(END_MAX, reply.next_event()).await == Ok(None);
+        let is_over = timeout(MAX_END, reply.next_event()).await == Ok(None);
         let is_promised = heard.ends.len() == 1 && !heard.is_late && is_over;
         self.promise(is_promised, || format!("not one end: {heard:?}"));
         for end in &heard.ends {
@@ -155,8 +155,8 @@ async fn talk(stage: Arc<Stage>, number: usize, mut dice: Dice) {
 
 fn spec(dice: &mut Dice) -> AgentSpec {
     let actions = ActionSet::new(action()).ok().filter(|_| dice.one_in(2)).map(Actions::new);
-    let reply_tokens_max = 4 + dice.throw(40) as u32;
-    AgentSpec { actions, reply_tokens_max, ..AgentSpec::new(persona(dice)) }
+    let max_reply_tokens = 4 + dice.throw(40) as u32;
+    AgentSpec { actions, max_reply_tokens, ..AgentSpec::new(persona(dice)) }
 }
 
 impl Talker {
@@ -352,8 +352,8 @@ impl Talker {
 }
 
 fn builder(dice: &mut Dice) -> EngineBuilder {
-    let builder = Engine::demo().device("cpu").threads(1).context_tokens(512).asks_max(64);
-    let builder = builder.agents_max(2 + dice.throw(6) as u32).wait_for_slot(!dice.one_in(8));
+    let builder = Engine::demo().device("cpu").threads(1).context_tokens(512).max_asks(64);
+    let builder = builder.max_agents(2 + dice.throw(6) as u32).wait_for_slot(!dice.one_in(8));
     builder.background_prefill(dice.one_in(2)).prepare_constraints(dice.one_in(2))
 }
 

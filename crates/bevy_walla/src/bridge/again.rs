@@ -35,7 +35,7 @@ impl EngineBridge {
         let Ok((.., Some(mut conversation))) = agents.get_mut(ask.agent) else { return Ok(None) };
         // Before anything changes.
         let waiting = self.record_of(ask.agent).map_or(0, |record| record.asks.len());
-        if waiting >= settings.asks_per_agent_max as usize {
+        if waiting >= settings.max_asks_per_agent as usize {
             return Err(ReplyError::Busy { waiting: waiting as u32 });
         }
         // A reply in progress is repeated as it was asked.

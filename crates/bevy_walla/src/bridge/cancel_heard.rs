@@ -1,7 +1,7 @@
 //! Replies that are shortened to their heard part: the component and the engine keep the same text.
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, ReplyId};
+use walla_runtime::{AgentId, Command, MAX_EXCHANGES_KNOWN, ReplyId};
 
 use super::collect::Agents;
 use super::submit::{NoMore, Outbox};
@@ -66,7 +66,7 @@ impl Record {
             self.pending.conversation = true;
         } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == reply_id) {
             *heard = heard_bytes.min(*heard);
-        } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
+        } else if self.shortened.len() < MAX_EXCHANGES_KNOWN {
             // The engine stores no more exchanges.
             self.shortened.push((reply_id, heard_bytes));
         }

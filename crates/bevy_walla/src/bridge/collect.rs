@@ -125,7 +125,7 @@ impl EngineBridge {
         };
         let Some(record) = self.records.get_mut(&id) else { return };
         record.pending.spec = true;
-        record.reply_bytes = reply_bytes(parts.reply_tokens_max());
+        record.reply_bytes = reply_bytes(parts.max_reply_tokens());
         // An agent that is spawned disabled, as in a pool, takes no slot of the engine before its
         // first ask.
         if record.added || !is_disabled {
@@ -151,7 +151,7 @@ impl EngineBridge {
     ) -> Option<AgentId> {
         self.client.as_ref()?;
         let id = AgentId::unique();
-        let record = Record::new(entity, conversation, settings.asks_per_agent_max as usize);
+        let record = Record::new(entity, conversation, settings.max_asks_per_agent as usize);
         self.id_by_entity.insert(entity, id);
         self.records.insert(id, record);
         Some(id)
@@ -229,9 +229,9 @@ impl EngineBridge {
                     speech.asked(reply_bytes);
                 }
                 if let Some(mut conversation) = conversation {
-                    let turns_max = settings.conversation_turns_max as usize;
+                    let max_turns = settings.max_conversation_turns as usize;
                     let conversation = conversation.bypass_change_detection();
-                    let has_dropped = conversation.reserve_exchanges(open_asks, turns_max);
+                    let has_dropped = conversation.reserve_exchanges(open_asks, max_turns);
                     let turns = conversation.turns().len();
                     // It looks at all asks of the agent.
                     if has_dropped && let Some(record) = self.record_of(ask.agent) {
@@ -274,7 +274,7 @@ impl EngineBridge {
         let reply_id = ReplyId::unique();
         let Some(record) = self.records.get_mut(&id) else { return Err(ReplyError::UnknownAgent) };
         let waiting = record.asks.len();
-        if waiting >= settings.asks_per_agent_max as usize {
+        if waiting >= settings.max_asks_per_agent as usize {
             return Err(ReplyError::Busy { waiting: waiting as u32 });
         }
         record.asks.push_back(OpenAsk {

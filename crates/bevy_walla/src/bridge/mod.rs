@@ -38,7 +38,7 @@ use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
 use walla_recall::{Recall, RecallClient};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
+    AgentId, AskOptions, Command, Event, FinishReason, MAX_ASKS_WAITING, ReplyError, ReplyId,
     Score, SentenceSplitter, Turn,
 };
 
@@ -103,7 +103,7 @@ pub(crate) struct EngineBridge {
 #[repr(C)]
 struct Record {
     entity: Entity,
-    /// Oldest first. Sent asks, at most [`ASKS_WAITING_MAX`], precede unsent ones.
+    /// Oldest first. Sent asks, at most [`MAX_ASKS_WAITING`], precede unsent ones.
     asks: VecDeque<OpenAsk>,
     sentences: SentenceSplitter,
     /// The entity is no longer an agent.
@@ -119,7 +119,7 @@ struct Record {
     /// Calls of the reply in progress, for the conversation.
     actions: Vec<Turn>,
     /// The latest replies with calls, oldest first, at most
-    /// [`EXCHANGES_KNOWN_MAX`](walla_runtime::EXCHANGES_KNOWN_MAX).
+    /// [`MAX_EXCHANGES_KNOWN`](walla_runtime::MAX_EXCHANGES_KNOWN).
     acted: VecDeque<results::Acted>,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
@@ -396,7 +396,7 @@ impl OpenAsk {
 }
 
 impl Record {
-    fn new(entity: Entity, conversation: Option<&Conversation>, asks_max: usize) -> Self {
+    fn new(entity: Entity, conversation: Option<&Conversation>, max_asks: usize) -> Self {
         let edit = conversation.map_or(EditId::NONE, Conversation::edit);
         Self {
             entity,
@@ -414,7 +414,7 @@ impl Record {
             needs_resend: false,
             last_resent_reply: None,
             reply_bytes: 0,
-            asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),
+            asks: VecDeque::with_capacity(max_asks.min(MAX_ASKS_WAITING)),
             sentences: sentence::splitter(),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn publish(
     let bridge = &mut *bridge;
     bridge.publishes_fragments = settings.publish_fragments;
     bridge.publish_state(&mut walla, &mut out);
-    let mut events_left = settings.events_per_frame_max.max(1);
+    let mut events_left = settings.max_events_per_frame.max(1);
     while events_left > 0
         && let Some(ended) = bridge.local_ends.pop_front()
     {

@@ -15,7 +15,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use bevy_time::{Time, Virtual};
 use walla_runtime::{
-    AgentId, CallId, EXCHANGES_KNOWN_MAX, ResultError, Speaker, Turn, check_result,
+    AgentId, CallId, MAX_EXCHANGES_KNOWN, ResultError, Speaker, Turn, check_result,
 };
 
 use super::forward::open_ask;
@@ -288,7 +288,7 @@ impl Record {
     }
 
     fn push_acted(&mut self, acted: Acted) {
-        if self.acted.len() >= EXCHANGES_KNOWN_MAX {
+        if self.acted.len() >= MAX_EXCHANGES_KNOWN {
             self.acted.pop_front();
         }
         self.acted.push_back(acted);

@@ -3,7 +3,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use bevy_time::{Time, Virtual};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, TrySendError, Turn,
+    AgentId, AgentSpec, Command, FinishReason, MAX_ASKS_WAITING, TrySendError, Turn,
 };
 use walla_trace::Stage;
 
@@ -35,7 +35,7 @@ pub(crate) fn submit(
         bridge.give_up_all();
     } else {
         bridge.queue_copies();
-        let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
+        let mut outbox = Outbox { commands_left: settings.max_commands_per_frame.max(1) };
         bridge.send_pending(&mut outbox, &specs);
         // Granting a frame wakes the device thread, so it is skipped if the engine has no use for
         // it.
@@ -207,7 +207,7 @@ impl EngineBridge {
                 continue;
             }
             let unsent = |ask: &OpenAsk| ask.stage == AskStage::Unsent;
-            let next = record.asks.iter().take(ASKS_WAITING_MAX).position(unsent);
+            let next = record.asks.iter().take(MAX_ASKS_WAITING).position(unsent);
             let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
                 record.pending.asks = false;
                 return Ok(());

@@ -8,7 +8,7 @@ use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
 use walla_recall::{MemoryKey, Recall, RecallClient};
 
-use super::memorised::Memorised;
+use super::memorized::Memorized;
 use super::{Knowledge, Lore, Memory, MemoryService, MemoryTime};
 use crate::agent::Agent;
 use crate::bridge::{self, EngineBridge};
@@ -54,12 +54,12 @@ fn knowledge_removed(removed: On<Remove<Knowledge>>, mut entities: ResMut<Remove
 
 /// An agent with memories.
 type Knowing =
-    (Entity, Option<&'static mut Memory>, &'static Knowledge, Option<&'static Memorised>);
+    (Entity, Option<&'static mut Memory>, &'static Knowledge, Option<&'static Memorized>);
 
 /// Agents whose memories may have changed.
 type Changes = (
     With<Agent>,
-    Or<(Changed<Memory>, Changed<Knowledge>, Changed<Memorised>, Added<Agent>)>,
+    Or<(Changed<Memory>, Changed<Knowledge>, Changed<Memorized>, Added<Agent>)>,
     Allow<Disabled>,
 );
 
@@ -127,11 +127,11 @@ impl Sender<'_> {
     /// be repeated.
     fn send(
         &self,
-        (agent, memory, knowledge, memorised): (
+        (agent, memory, knowledge, memorized): (
             Entity,
             Option<Mut<Memory>>,
             &Knowledge,
-            Option<&Memorised>,
+            Option<&Memorized>,
         ),
     ) -> Option<Entity> {
         let mut memories = Vec::with_capacity(2);
@@ -143,7 +143,7 @@ impl Sender<'_> {
         }
         memories.extend(self.lore.filter(|_| knowledge.reads_lore));
         let recall = (!memories.is_empty())
-            .then(|| knowledge.recall(memories, memorised.map_or(0, Memorised::recent)));
+            .then(|| knowledge.recall(memories, memorized.map_or(0, Memorized::recent)));
         // It becomes known with its first change or ask, in the same frame.
         let Some(id) = self.bridge.agent_id(agent) else { return Some(agent) };
         self.client.set_agent(id, recall);

@@ -56,14 +56,14 @@ pub(super) const STATES: [(SpeechState, &str, Color); 4] = [
     (SpeechState::Talking, "talking", GREEN),
     (SpeechState::Thinking, "thinking", BLUE),
     (SpeechState::Asked, "asked", AMBER),
-    (SpeechState::Silent, "silent", GREY),
+    (SpeechState::Silent, "silent", GRAY),
 ];
 
 pub(super) const GREEN: Color = Color::srgb(0.45, 0.80, 0.47);
 pub(super) const AMBER: Color = Color::srgb(0.95, 0.73, 0.33);
 pub(super) const RED: Color = Color::srgb(0.93, 0.40, 0.36);
 const BLUE: Color = Color::srgb(0.45, 0.68, 0.95);
-const GREY: Color = Color::srgb(0.42, 0.44, 0.48);
+const GRAY: Color = Color::srgb(0.42, 0.44, 0.48);
 const TRACK: Color = Color::srgb(0.135, 0.145, 0.165);
 const BACK: Color = Color::srgba(0.06, 0.07, 0.09, 0.88);
 const PALE: Color = Color::srgb(0.86, 0.88, 0.91);

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_changes_colour_before_it_is_full() {
+    fn the_bar_changes_color_before_it_is_full() {
         assert_eq!(budget_color(0.5), GREEN);
         assert_eq!(budget_color(0.9), AMBER);
         assert_eq!(budget_color(1.1), RED);

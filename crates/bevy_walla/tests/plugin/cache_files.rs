@@ -42,7 +42,7 @@ fn real() -> App {
     static TINY: OnceLock<Vec<u8>> = OnceLock::new();
     let model =
         TINY.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap());
-    let plugin = WallaPlugin::model_bytes(model).device("cpu").threads(1).agents_max(4);
+    let plugin = WallaPlugin::model_bytes(model).device("cpu").threads(1).max_agents(4);
     let mut app = app_with(plugin.context_tokens(512));
     listen(&mut app);
     app

@@ -23,7 +23,7 @@ const CHANGES: [Change; 14] = [
     (|agent| edit::<VoiceRate>(agent, |a| *a = VoiceRate::tokens_per_second(3.0)), "ChangeAgent"),
     (|agent| edit::<AgentPriority>(agent, |a| a.0 += 1), "ChangeAgent"),
     (|agent| edit::<LevelOfDetail>(agent, |a| a.0 += 1), "SetDetail"),
-    (|agent| edit::<ReplyLimits>(agent, |a| a.tokens_max += 1), "ChangeAgent"),
+    (|agent| edit::<ReplyLimits>(agent, |a| a.max_tokens += 1), "ChangeAgent"),
     (|agent| edit::<AgentContext>(agent, |a| a.0 = ContextPolicy::Refuse), "ChangeAgent"),
     (|agent| edit::<AgentReasoning>(agent, |a| a.thinking = true), "ChangeAgent"),
     (|agent| edit::<Conversation>(agent, |talk| talk.push(Speaker::User, "x")), "AppendTurns"),

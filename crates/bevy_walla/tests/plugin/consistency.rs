@@ -95,13 +95,13 @@ impl Simulation {
         let mut dice = Dice::new(seed);
         let queue = if dice.one_in(3) { 1 + dice.throw(3) as usize } else { 1_000 };
         let engine = EngineModel::new(Dice::new(seed + 0x1234_5678), queue);
-        let turns_max = dice.throw(7) as u32;
+        let max_turns = dice.throw(7) as u32;
         let mut bound = |most| if dice.one_in(2) { 1 + dice.throw(4) as u32 } else { most };
         let settings = WallaSettings {
-            events_per_frame_max: bound(1_000),
-            commands_per_frame_max: bound(1_000),
-            asks_per_agent_max: 12,
-            conversation_turns_max: if level.is_bounded { turns_max } else { u32::MAX },
+            max_events_per_frame: bound(1_000),
+            max_commands_per_frame: bound(1_000),
+            max_asks_per_agent: 12,
+            max_conversation_turns: if level.is_bounded { max_turns } else { u32::MAX },
             publish_fragments: true,
             ..WallaSettings::default()
         };

@@ -99,7 +99,7 @@ fn asks_of_one_agent_are_answered_in_order() {
 
 #[test]
 fn too_many_asks_of_one_agent_are_refused() {
-    let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
+    let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
     let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     for question in ["one", "two", "three"] {
@@ -112,7 +112,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 
 #[test]
 fn without_a_limit_every_ask_is_answered_in_order() {
-    let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
+    let settings = WallaSettings { max_asks_per_agent: u32::MAX, ..WallaSettings::default() };
     let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
@@ -232,7 +232,7 @@ struct Tags(Vec<(&'static str, u64)>);
 
 #[test]
 fn every_event_of_an_ask_carries_its_tag() {
-    let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
+    let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
     let engine = echo();
     let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     app.init_resource::<Tags>()
@@ -351,7 +351,7 @@ fn asks_wait_for_the_model() {
 
 #[test]
 fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
-    let mut app = app_with(WallaPlugin::model_bytes(b"no model").agents_max(0));
+    let mut app = app_with(WallaPlugin::model_bytes(b"no model").max_agents(0));
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
     app.update();
@@ -359,7 +359,7 @@ fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
     updates(&mut app, 10);
     assert!(app.world().resource::<Walla>().is_failed());
     let failed = log(&app).only("failed").concat();
-    assert!(failed.contains("agents_max"), "{failed}");
+    assert!(failed.contains("max_agents"), "{failed}");
     assert_eq!(log(&app).ends(), 1);
     assert!(speech(&app, greta).is_silent());
 }
@@ -403,7 +403,7 @@ fn many_asks_of_an_agent_take_linear_time() {
         let engine = echo();
         let mut app = app(&engine);
         let mut settings = app.world_mut().resource_mut::<WallaSettings>();
-        settings.asks_per_agent_max = u32::MAX;
+        settings.max_asks_per_agent = u32::MAX;
         let agent = spawn(&mut app, "A");
         updates(&mut app, 2);
         for _ in 0..asks {

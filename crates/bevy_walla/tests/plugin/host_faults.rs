@@ -99,13 +99,13 @@ fn ten_thousand_asks_in_one_frame_are_bounded_and_all_end() {
         frames += 1;
         assert!(frames < 200, "{} have ended", log(&app).ends());
     }
-    let asks_max = WallaSettings::default().asks_per_agent_max as usize;
-    assert_eq!(log(&app).only("finished").len(), asks_max);
+    let max_asks = WallaSettings::default().max_asks_per_agent as usize;
+    assert_eq!(log(&app).only("finished").len(), max_asks);
     let refused = log(&app).only("failed");
-    assert_eq!(refused.len(), 10_000 - asks_max);
+    assert_eq!(refused.len(), 10_000 - max_asks);
     assert!(refused.iter().all(|error| error.contains("asks of this agent are waiting")));
     let sent = engine.commands().iter().filter(|c| matches!(c, Command::Ask { .. })).count();
-    assert_eq!(sent, asks_max);
+    assert_eq!(sent, max_asks);
 }
 
 /// Twice as many asks take twice as long, not four times.

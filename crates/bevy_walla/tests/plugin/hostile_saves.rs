@@ -23,11 +23,11 @@ fn load(save: &str) -> Result<Conversation, String> {
 
 #[test]
 fn saves_beyond_a_limit_are_errors_that_name_the_limit() {
-    let turns_max = Conversation::TURNS_MAX;
-    assert_eq!(load(&save(turns_max, 0)).unwrap().turns().len(), turns_max);
-    let error = load(&save(turns_max + 1, 0)).unwrap_err();
+    let max_turns = Conversation::MAX_TURNS;
+    assert_eq!(load(&save(max_turns, 0)).unwrap().turns().len(), max_turns);
+    let error = load(&save(max_turns + 1, 0)).unwrap_err();
     assert!(error.contains("more than 16384 turns"), "{error}");
-    let (half, one) = (Conversation::TEXT_BYTES_MAX / 2, 1);
+    let (half, one) = (Conversation::MAX_TEXT_BYTES / 2, 1);
     assert_eq!(load(&save(2, half)).unwrap().turns().len(), 2);
     for too_long in [save(2, half + one), save(1, 2 * half + one)] {
         let error = load(&too_long).unwrap_err();
@@ -37,7 +37,7 @@ fn saves_beyond_a_limit_are_errors_that_name_the_limit() {
 
 #[test]
 fn a_conversation_that_could_not_be_loaded_again_is_not_saved() {
-    let long = Turn::new(Speaker::Agent, "x".repeat(Conversation::TEXT_BYTES_MAX));
+    let long = Turn::new(Speaker::Agent, "x".repeat(Conversation::MAX_TEXT_BYTES));
     let mut talk = Conversation::new([long]);
     assert!(serde_json::to_string(&talk).is_ok());
     talk.push(Speaker::User, "y");
@@ -134,13 +134,13 @@ fn an_agent_with_the_largest_save_answers() {
     let mut app = app(&echo());
     let odo = spawn(&mut app, "Odo");
     updates(&mut app, 3);
-    let largest = load(&save(Conversation::TURNS_MAX, 200)).unwrap();
+    let largest = load(&save(Conversation::MAX_TURNS, 200)).unwrap();
     app.world_mut().entity_mut(odo).insert(largest);
     ask(&mut app, odo, "x");
     updates(&mut app, 10);
     assert_eq!(log(&app).only("finished"), ["EndOfTurn"]);
     let turns = turns(&app, odo);
-    assert_eq!(turns.len(), WallaSettings::default().conversation_turns_max as usize);
+    assert_eq!(turns.len(), WallaSettings::default().max_conversation_turns as usize);
     assert_eq!(turns[turns.len() - 2..], ["x", "Odo: x"]);
 }
 
@@ -151,7 +151,7 @@ fn a_refused_save_changes_nothing() {
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "x");
     updates(&mut app, 8);
-    let refused = load(&save(Conversation::TURNS_MAX + 1, 0));
+    let refused = load(&save(Conversation::MAX_TURNS + 1, 0));
     if let Ok(loaded) = refused {
         app.world_mut().entity_mut(odo).insert(loaded);
     }

@@ -76,8 +76,8 @@ fn memories_without_their_plugin_are_a_warning() {
 #[test]
 fn settings_without_effect_are_a_warning() {
     let scripted = || WallaPlugin::with_engine_client(echo().new_client());
-    let text = warnings(scripted().device("cpu").agents_max(4).free_running());
-    assert!(text.contains("device, agents_max, free_running"), "{text}");
+    let text = warnings(scripted().device("cpu").max_agents(4).free_running());
+    assert!(text.contains("device, max_agents, free_running"), "{text}");
     assert!(text.contains("without effect"), "{text}");
     let text = warnings(scripted().settings(WallaSettings::default()));
     assert!(!text.contains("without effect"), "{text}");

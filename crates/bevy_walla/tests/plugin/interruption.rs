@@ -293,7 +293,7 @@ fn a_reply_interrupted_before_its_started_event_is_not_kept() {
 /// and no turn is sent twice.
 #[test]
 fn dropped_turns_keep_the_order_of_exchanges() {
-    let settings = WallaSettings { conversation_turns_max: 4, ..WallaSettings::default() };
+    let settings = WallaSettings { max_conversation_turns: 4, ..WallaSettings::default() };
     let engine = echo();
     let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
@@ -313,8 +313,8 @@ fn dropped_turns_keep_the_order_of_exchanges() {
 #[test]
 fn a_turn_dropped_before_sending_is_not_replaced_by_another() {
     let settings = WallaSettings {
-        conversation_turns_max: 4,
-        commands_per_frame_max: 1,
+        max_conversation_turns: 4,
+        max_commands_per_frame: 1,
         ..WallaSettings::default()
     };
     let engine = echo();

@@ -122,8 +122,8 @@ fn a_full_mailbox_loses_nothing() {
 #[test]
 fn events_and_commands_per_frame_are_bounded() {
     let settings = WallaSettings {
-        events_per_frame_max: 2,
-        commands_per_frame_max: 3,
+        max_events_per_frame: 2,
+        max_commands_per_frame: 3,
         ..WallaSettings::default()
     };
     let engine = echo();
@@ -256,18 +256,18 @@ fn the_latest_first_token_of_a_frame_is_measured_with_its_parts() {
 
 #[test]
 fn settings_that_the_game_has_inserted_are_kept() {
-    let asks_max = |settings: Option<WallaSettings>| {
+    let max_asks = |settings: Option<WallaSettings>| {
         let mut plugin = WallaPlugin::with_engine_client(echo().new_client());
         if let Some(settings) = settings {
             plugin = plugin.settings(settings);
         }
         let mut app = App::new();
-        app.insert_resource(WallaSettings { asks_per_agent_max: 3, ..Default::default() });
+        app.insert_resource(WallaSettings { max_asks_per_agent: 3, ..Default::default() });
         app.add_plugins(plugin);
-        app.world().resource::<WallaSettings>().asks_per_agent_max
+        app.world().resource::<WallaSettings>().max_asks_per_agent
     };
-    assert_eq!(asks_max(None), 3);
-    assert_eq!(asks_max(Some(WallaSettings::default())), 8);
+    assert_eq!(max_asks(None), 3);
+    assert_eq!(max_asks(Some(WallaSettings::default())), 8);
     let mut app = App::new();
     app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
     assert_eq!(app.world().resource::<WallaSettings>(), &WallaSettings::default());

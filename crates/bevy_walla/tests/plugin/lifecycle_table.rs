@@ -165,7 +165,7 @@ fn the_engine_keeps_its_copy_of_a_removed_conversation() {
     struct Prompts(Vec<u32>);
     let model = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap();
     let plugin = WallaPlugin::model_bytes(Box::leak(model.into_boxed_slice()));
-    let mut app = app_with(plugin.device("cpu").threads(1).agents_max(1));
+    let mut app = app_with(plugin.device("cpu").threads(1).max_agents(1));
     app.init_resource::<Prompts>().add_observer(
         |began: On<ReplyStarted>, mut prompts: ResMut<Prompts>| prompts.0.push(began.prompt_tokens),
     );

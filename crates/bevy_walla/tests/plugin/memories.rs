@@ -28,7 +28,7 @@ fn with_plugin(engine: &ScriptedEngine, plugin: WallaMemoryPlugin) -> App {
 
 /// No search is late, also on a busy machine.
 fn patient() -> RecallOptions {
-    RecallOptions { time_max: TIMEOUT, ..RecallOptions::default() }
+    RecallOptions { max_time: TIMEOUT, ..RecallOptions::default() }
 }
 
 fn greta(app: &mut App, entries: &[&str]) -> Entity {
@@ -109,7 +109,7 @@ fn lore_is_shared_and_secrets_have_readers() {
     // Lore and settings can change at any time.
     app.world_mut().resource_mut::<Lore>().add(Entry::new("The mill is rebuilt.")).unwrap();
     assert_eq!(ask(&mut app, &engine, guard, question).len(), 3);
-    app.world_mut().get_mut::<Knowledge>(guard).unwrap().entries_max = 1;
+    app.world_mut().get_mut::<Knowledge>(guard).unwrap().max_entries = 1;
     assert_eq!(ask(&mut app, &engine, guard, question).len(), 1);
     app.insert_resource(Lore::from_text("Another mill.").unwrap());
     assert_eq!(ask(&mut app, &engine, smith, question), ["Another mill."]);
@@ -124,7 +124,7 @@ fn an_added_entry_happens_now() {
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
     let now = Duration::from_hours(1_000);
     app.insert_resource(MemoryTime(now));
-    let mut memory = Memory::new(StoreLimits { entries_max: 2, ..StoreLimits::default() });
+    let mut memory = Memory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
     memory.add(Entry::new("Spawned.")).unwrap();
     let agent = app.world_mut().spawn((Agent::persona("A"), memory)).id();
     updates(&mut app, 2);
@@ -156,7 +156,7 @@ fn the_order_of_the_plugins_does_not_matter() {
         let mut app = App::new();
         let client = WallaPlugin::with_engine_client(engine.new_client());
         let spawn = |app: &mut App, name: &str| {
-            let memory = (Agent::persona(name), Memorises::default());
+            let memory = (Agent::persona(name), Memorizes::default());
             let agent = app.world_mut().spawn(memory).id();
             app.world_mut().commands().remember(agent, "Triggered.");
             app.world_mut().flush();
@@ -192,7 +192,7 @@ fn the_order_of_the_plugins_does_not_matter() {
 fn turns_become_entries() {
     let engine = echo();
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
-    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     app.insert_resource(MemoryTime(Duration::from_secs(90)));
     updates(&mut app, 2);
     ask(&mut app, &engine, agent, "one?");
@@ -228,7 +228,7 @@ fn turns_become_entries() {
     talk.push(Speaker::Observation, "snow");
     ask(&mut app, &engine, agent, "two?");
     assert_eq!(texts(&app, agent)[before..], ["SNOW"]);
-    app.world_mut().get_mut::<Memorises>(agent).unwrap().observations = false;
+    app.world_mut().get_mut::<Memorizes>(agent).unwrap().observations = false;
     let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
     talk.push(Speaker::Observation, "hail");
     updates(&mut app, 3);
@@ -240,7 +240,7 @@ fn turns_become_entries() {
 fn the_speaker_of_a_question_is_remembered() {
     let engine = echo();
     let mut app = with_memories(&engine);
-    let agent = (Agent::persona("A"), Name::new("Ada"), Memorises::default());
+    let agent = (Agent::persona("A"), Name::new("Ada"), Memorizes::default());
     let agent = app.world_mut().spawn(agent).id();
     let odo = app.world_mut().spawn(Name::new("Odo")).id();
     let nameless = app.world_mut().spawn_empty().id();
@@ -273,13 +273,13 @@ fn the_speaker_of_a_question_is_remembered() {
     assert_eq!(texts(&app, agent).pop().unwrap(), format!("{agent} Some(\"Ada\") Rain."));
     // Entries of other speakers are recognised in a loaded conversation, and can be undone.
     app.insert_resource(MemoryTexts::default());
-    let fresh = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    let fresh = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 1);
     app.world_mut().trigger(Ask::new(fresh, "Hi.").spoken_by(odo));
     run_until(&mut app, |app| app.world().get::<Speech>(fresh).is_some_and(Speech::is_silent));
     let talk = app.world().get::<Conversation>(fresh).unwrap().clone();
     let memory = app.world().get::<Memory>(fresh).unwrap().clone();
-    let loaded = (Agent::persona("A"), Memorises::default(), memory, talk);
+    let loaded = (Agent::persona("A"), Memorizes::default(), memory, talk);
     let loaded = app.world_mut().spawn(loaded).id();
     updates(&mut app, 2);
     app.world_mut().get_mut::<Conversation>(loaded).unwrap().rewind(2);
@@ -305,10 +305,10 @@ fn notes_of_an_ask_replace_the_found_entries() {
 
 /// The latest turns are left out only while they are in the conversation.
 #[test]
-fn memorised_turns_are_found_when_they_left_the_conversation() {
+fn memorized_turns_are_found_when_they_left_the_conversation() {
     let engine = echo();
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
-    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 2);
     ask(&mut app, &engine, agent, "My name is Ben.");
     let question = "What is my name?";
@@ -317,7 +317,7 @@ fn memorised_turns_are_found_when_they_left_the_conversation() {
     let talk = app.world().get::<Conversation>(agent).unwrap().clone();
     let load = || Memory::load(&saved, StoreLimits::default()).unwrap();
     // Saved games with and without the conversation.
-    let persona = || (Agent::persona("A"), Memorises::default());
+    let persona = || (Agent::persona("A"), Memorizes::default());
     let with = app.world_mut().spawn((persona(), load(), talk)).id();
     let without = app.world_mut().spawn((persona(), load())).id();
     let no_longer = app.world_mut().spawn((Agent::persona("A"), load())).id();
@@ -339,7 +339,7 @@ fn memorised_turns_are_found_when_they_left_the_conversation() {
 fn undone_turns_are_forgotten() {
     let engine = echo();
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
-    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 2);
     app.world_mut().get_mut::<Memory>(agent).unwrap().add(Entry::new("Mine.")).unwrap();
     let said = |text: &str| format!("The player said: \"{text}\" I said: \"A: {text}\"");
@@ -430,7 +430,7 @@ fn memories_are_saved_restored_and_copied() {
     let lore = Lore::from_text("The mill burned down.").unwrap();
     let json = serde_json::to_string(&lore).unwrap();
     assert_eq!(serde_json::from_str::<Lore>(&json).unwrap(), lore);
-    let few = StoreLimits { entries_max: 0, ..StoreLimits::default() };
+    let few = StoreLimits { max_entries: 0, ..StoreLimits::default() };
     assert!(Memory::load(&lore.save(), few).unwrap().is_empty());
 }
 
@@ -516,7 +516,7 @@ fn the_end_of_time_is_no_problem() {
     let mut app = with_memories(&engine);
     app.init_resource::<Time<Virtual>>().insert_resource(MemoryTime(Duration::MAX));
     let agent = greta(&mut app, &["The well is dry."]);
-    app.world_mut().entity_mut(agent).insert(Memorises::default());
+    app.world_mut().entity_mut(agent).insert(Memorizes::default());
     for _ in 0..2 {
         app.world_mut().resource_mut::<Time<Virtual>>().advance_by(Duration::from_secs(1));
         assert_eq!(ask(&mut app, &engine, agent, "Is it dry?"), ["The well is dry."]);

@@ -105,10 +105,10 @@ fn run_random_actions(seed: u64, engine_fails: bool) {
         .command_queue(1 + dice.throw(8) as usize)
         .starting_in(WallaState::Loading { fraction: 0.0 });
     let settings = WallaSettings {
-        events_per_frame_max: 1 + dice.throw(20) as u32,
-        commands_per_frame_max: 1 + dice.throw(20) as u32,
-        asks_per_agent_max: 1 + dice.throw(12) as u32,
-        conversation_turns_max: 2 * dice.throw(4) as u32,
+        max_events_per_frame: 1 + dice.throw(20) as u32,
+        max_commands_per_frame: 1 + dice.throw(20) as u32,
+        max_asks_per_agent: 1 + dice.throw(12) as u32,
+        max_conversation_turns: 2 * dice.throw(4) as u32,
         ..WallaSettings::default()
     };
     let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));

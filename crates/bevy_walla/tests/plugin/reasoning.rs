@@ -17,8 +17,8 @@ fn thinker() -> ScriptedEngine {
         .reasoning(|_, question| format!("Hm. {question}"))
 }
 
-fn spawn_thinking(app: &mut App, tokens_max: u32) -> Entity {
-    app.world_mut().spawn((Agent::persona("Greta"), AgentReasoning::thinking(tokens_max))).id()
+fn spawn_thinking(app: &mut App, max_tokens: u32) -> Entity {
+    app.world_mut().spawn((Agent::persona("Greta"), AgentReasoning::thinking(max_tokens))).id()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn reasoning_settings_are_per_agent_and_changeable() {
     assert_eq!(counts, [(0, 2), (2, 2), (0, 2)]);
     let specs = engine.commands().into_iter().filter_map(|command| match command {
         Command::AddAgent { spec, .. } | Command::ChangeAgent { spec, .. } => {
-            Some((spec.thinking, spec.reasoning_tokens_max))
+            Some((spec.thinking, spec.max_reasoning_tokens))
         }
         _ => None,
     });
@@ -134,7 +134,7 @@ fn tiny() -> &'static [u8] {
 fn a_real_model_reasons_up_to_its_limit_and_then_replies() {
     #[derive(Resource, Default)]
     struct Ends(Vec<(FinishReason, Usage)>);
-    let plugin = WallaPlugin::model_bytes(tiny()).device("cpu").threads(1).agents_max(2);
+    let plugin = WallaPlugin::model_bytes(tiny()).device("cpu").threads(1).max_agents(2);
     let mut app = app_with(plugin.context_tokens(256));
     app.init_resource::<Ends>().add_observer(|end: On<ReplyFinished>, mut ends: ResMut<Ends>| {
         ends.0.push((end.reason, end.usage));
@@ -144,7 +144,7 @@ fn a_real_model_reasons_up_to_its_limit_and_then_replies() {
     let parts = (
         Agent::persona("You are Greta."),
         AgentSampling(sampling),
-        AgentReasoning { tokens_max: 7, ..AgentReasoning::default() },
+        AgentReasoning { max_tokens: 7, ..AgentReasoning::default() },
         ReplyLimits::tokens(12),
     );
     let greta = app.world_mut().spawn(parts).id();

@@ -7,7 +7,7 @@ use bevy_reflect::prelude::*;
 use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{DELTA_BYTES_MAX, InlineText, ReplyId, Usage};
+use bevy_walla::{InlineText, MAX_DELTA_BYTES, ReplyId, Usage};
 
 use crate::common::{app, echo, spawn, speech, updates};
 
@@ -104,7 +104,7 @@ fn messages_have_fields() {
     let delta =
         ReplyDelta { agent: Entity::PLACEHOLDER, reply_id: ReplyId(3), tag: 0, text, tokens: 3 };
     let delta: &dyn Reflect = &delta;
-    let text = delta.path::<InlineText<DELTA_BYTES_MAX>>("text").unwrap();
+    let text = delta.path::<InlineText<MAX_DELTA_BYTES>>("text").unwrap();
     assert_eq!(
         (text.as_str(), format!("{text:?}").as_str()),
         ("Three silver.", r#""Three silver.""#)
@@ -145,11 +145,11 @@ fn an_agent_is_spawned_and_changed_by_reflection() {
     agent.insert(&mut app.world_mut().entity_mut(greta), &persona, &registry.read());
     app.update();
     set(&mut app, greta, ("VoiceRate", "0"), Some(6.0_f32));
-    set(&mut app, greta, ("ReplyLimits", "tokens_max"), 9_u32);
+    set(&mut app, greta, ("ReplyLimits", "max_tokens"), 9_u32);
     app.update();
     let spec = changed(&engine);
     assert_eq!((spec.persona.as_str(), spec.voice_rate), ("You are Greta.", Some(6.0)));
-    assert_eq!(spec.reply_tokens_max, 9);
+    assert_eq!(spec.max_reply_tokens, 9);
 }
 
 #[test]

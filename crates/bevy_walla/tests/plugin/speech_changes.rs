@@ -22,7 +22,7 @@ struct Changes(usize);
 fn reasoning(plugin: impl Fn(&ScriptedEngine) -> WallaPlugin) -> (App, ScriptedEngine, Entity) {
     let engine =
         ScriptedEngine::new(|_, _| "Three silver.".into()).reasoning(|_, _| "Hm. ".repeat(100));
-    let settings = WallaSettings { asks_per_agent_max: 1, ..WallaSettings::default() };
+    let settings = WallaSettings { max_asks_per_agent: 1, ..WallaSettings::default() };
     let mut app = app_with(plugin(&engine).settings(settings));
     app.init_resource::<Changes>().add_systems(
         Update,

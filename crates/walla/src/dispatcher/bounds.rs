@@ -47,19 +47,19 @@ impl Bounds {
 
     /// Counts one more ask with this number of bytes until the permit is dropped.
     pub fn reserve_bytes(bounds: &Arc<Self>, bytes: u64) -> Result<AskPermit, ReplyError> {
-        let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
+        let BoundsMax { asks: max_asks, ask_bytes: max_bytes, .. } = bounds.max;
         let too_many = || ReplyError::TooManyAsks {
             asks: bounds.asks.load(Ordering::Relaxed),
-            asks_max,
+            max_asks,
             bytes: bounds.ask_bytes.load(Ordering::Relaxed),
-            bytes_max,
+            max_bytes,
         };
-        let one_more = |asks: u32| (asks < asks_max).then(|| asks + 1);
+        let one_more = |asks: u32| (asks < max_asks).then(|| asks + 1);
         let relaxed = Ordering::Relaxed;
         bounds.asks.fetch_update(relaxed, relaxed, one_more).map_err(|_| too_many())?;
         // From here on the permit releases the count.
         let mut permit = AskPermit { bounds: Arc::clone(bounds), bytes: 0 };
-        let more = |open: u64| open.checked_add(bytes).filter(|open| *open <= bytes_max);
+        let more = |open: u64| open.checked_add(bytes).filter(|open| *open <= max_bytes);
         bounds.ask_bytes.fetch_update(relaxed, relaxed, more).map_err(|_| too_many())?;
         permit.bytes = bytes;
         Ok(permit)

@@ -98,7 +98,7 @@ impl EventLoop {
             self.flush_backlog();
             self.report_load();
             self.report_end();
-            match (received, self.sleep_max()) {
+            match (received, self.max_sleep()) {
                 (Received::Some, _) => {}
                 // The channel was not polled, so it does not wake this thread, even if the backlog
                 // has been sent since.
@@ -259,12 +259,12 @@ impl EventLoop {
     }
 
     /// Maximum time to sleep.
-    fn sleep_max(&self) -> Option<Duration> {
+    fn max_sleep(&self) -> Option<Duration> {
         if !self.backlog.is_empty() || !self.awaiting_end.is_empty() {
             Some(POLL_INTERVAL)
         } else {
             let of_load = self.loading.as_ref().map(|_| LOAD_POLL_INTERVAL);
-            of_load.into_iter().chain(self.client.wait_max()).min()
+            of_load.into_iter().chain(self.client.max_wait()).min()
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn accept(
     router: Router,
     options: &ServeOptions,
 ) -> io::Result<()> {
-    let table = Table::new(options.connections_max, options.connections_per_peer_max);
+    let table = Table::new(options.max_connections, options.max_connections_per_peer);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.request_time).half_close(true);
     let mut tasks = JoinSet::new();
@@ -259,7 +259,7 @@ pub(super) async fn receive(
     memory: &Arc<Semaphore>,
     options: &ServeOptions,
 ) -> Result<Received, Refusal> {
-    let limit = options.request_bytes_max;
+    let limit = options.max_request_bytes;
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }

@@ -7,7 +7,7 @@ use walla_runtime::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Constraint, ContextPolicy,
     Prompt, Speaker, Turn,
 };
-use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
+use walla_types::{MAX_CANDIDATES, Sampling, TokenId};
 
 use super::Refusal;
 use super::history::conversation;
@@ -37,8 +37,8 @@ pub(super) struct Shape {
 /// Default of `max_tokens`, for the speech alone.
 const REPLY_TOKENS: u32 = 1_024;
 
-/// Maximum of `top_logprobs`, as in OpenAI's reference. The engine has [`CANDIDATES_MAX`].
-const TOP_LOGPROBS_MAX: u32 = 20;
+/// Maximum of `top_logprobs`, as in OpenAI's reference. The engine has [`MAX_CANDIDATES`].
+const MAX_TOP_LOGPROBS: u32 = 20;
 
 /// Refuses members that would change the reply and that are not supported.
 fn refuse_unsupported(request: &Request) -> Result<(), Refusal> {
@@ -76,7 +76,7 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     };
     let thinking = request.chat_template_kwargs.as_ref().and_then(|its| its.get("enable_thinking"));
     let thinking = thinking.and_then(Value::as_bool).unwrap_or(false);
-    let tokens_max = request.max_completion_tokens.or(request.max_tokens);
+    let max_tokens = request.max_completion_tokens.or(request.max_tokens);
     let (persona, mut turns) = conversation(&request.messages)?;
     let prompt = match turns.pop() {
         Some(Turn { speaker: Speaker::User, text, .. }) => Prompt::Chat(text),
@@ -101,7 +101,7 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     };
     let spec = AgentSpec {
         sampling: sampling(&request)?,
-        reply_tokens_max: tokens_max.unwrap_or(REPLY_TOKENS),
+        max_reply_tokens: max_tokens.unwrap_or(REPLY_TOKENS),
         thinking,
         // Lower numbers are served earlier, as in vLLM.
         priority: request.priority.unwrap_or(0).saturating_neg(),
@@ -113,17 +113,17 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
         ..AgentSpec::new(persona)
     };
     // Of the ask: the policy of an agent does not hold behind results, and excludes no constraint.
-    let options = AskOptions { actions: policy, tokens_max, ..AskOptions::default() };
+    let options = AskOptions { actions: policy, max_tokens, ..AskOptions::default() };
     Ok(Ask { spec, prompt, options, shape })
 }
 
 fn sampling(request: &Request) -> Result<Sampling, Refusal> {
     let top = request.top_logprobs.unwrap_or(0);
-    if top > TOP_LOGPROBS_MAX {
-        return Err(Refusal::of("top_logprobs", format!("{top}, at most {TOP_LOGPROBS_MAX}")));
+    if top > MAX_TOP_LOGPROBS {
+        return Err(Refusal::of("top_logprobs", format!("{top}, at most {MAX_TOP_LOGPROBS}")));
     }
     // One candidate at least, so that the engine reports the token.
-    let candidates = if request.logprobs == Some(true) { top.clamp(1, CANDIDATES_MAX) } else { 0 };
+    let candidates = if request.logprobs == Some(true) { top.clamp(1, MAX_CANDIDATES) } else { 0 };
     // Only the likeliest token is within 0.
     let top_p = request.top_p.unwrap_or(1.0);
     let (temperature, top_p) =
@@ -223,7 +223,7 @@ fn actions(request: &mut Request) -> Result<(Option<Actions>, Option<ActionPolic
     let mut actions = Actions::new(set);
     // A named function is called once, as OpenAI's models do.
     if request.parallel_tool_calls == Some(false) || chosen.is_some() {
-        actions.calls_max = 1;
+        actions.max_calls = 1;
     }
     Ok((Some(actions), policy))
 }

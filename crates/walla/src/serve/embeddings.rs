@@ -14,7 +14,7 @@ use super::{Refusal, Server, no_model, receive};
 use crate::{EmbedError, Purpose};
 
 /// Maximum number of texts of a request, as in OpenAI's reference.
-const INPUTS_MAX: usize = 2_048;
+const MAX_INPUTS: usize = 2_048;
 
 pub(super) async fn embeddings(
     State(server): State<Arc<Server>>,
@@ -32,8 +32,8 @@ pub(super) async fn embeddings(
         Input::Texts(Texts::Several(texts)) => texts,
         Input::Other(_) => return Err(Refusal::of("input", "expected a text or a list of texts")),
     };
-    if texts.is_empty() || texts.len() > INPUTS_MAX {
-        let reason = format!("{} texts, expected 1 to {INPUTS_MAX}", texts.len());
+    if texts.is_empty() || texts.len() > MAX_INPUTS {
+        let reason = format!("{} texts, expected 1 to {MAX_INPUTS}", texts.len());
         return Err(Refusal::of("input", reason));
     }
     let is_text = match request.encoding_format.as_deref() {

@@ -39,8 +39,8 @@ struct State {
 type Place = (bool, u64);
 
 impl Table {
-    pub fn new(connections_max: u32, of_peer_max: u32) -> Arc<Self> {
-        let places = Arc::new(Semaphore::new(connections_max.max(1) as usize));
+    pub fn new(max_connections: u32, of_peer_max: u32) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(max_connections.max(1) as usize));
         let state = Mutex::default();
         Arc::new(Self { state, places, of_peer_max: of_peer_max.max(1), waits: Notify::new() })
     }

@@ -31,7 +31,7 @@ async fn a_change_applies_from_the_next_ask() {
 async fn a_level_of_detail_applies_within_a_reply_and_does_not_change_it() {
     const TOKENS: u32 = 60;
     // A step has one row, and both agents are always late.
-    let (engine, clock) = held(EngineOptions { rows_max: Some(1), ..options() }).await;
+    let (engine, clock) = held(EngineOptions { max_rows: Some(1), ..options() }).await;
     let late = |seed| AgentSpec { voice_rate: Some(1e9), ..speaker(seed, TOKENS) };
     let agents = [1, 2].map(|seed| engine.agent_with(late(seed)));
     let mut first = agents[0].ask("Hello");
@@ -80,7 +80,7 @@ async fn replacing_the_conversation_cancels_its_asks() {
 
 #[tokio::test]
 async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
-    let (engine, clock) = held(EngineOptions { agents_max: Some(1), ..options() }).await;
+    let (engine, clock) = held(EngineOptions { max_agents: Some(1), ..options() }).await;
     let first = engine.agent_with(speaker(3, 400));
     let mut reply = first.ask("Tell me a story.");
     working("a delta", &clock, reply.next()).await.unwrap().unwrap();
@@ -93,14 +93,14 @@ async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
 
 #[tokio::test]
 async fn an_agent_without_a_slot_gets_the_next_free_one() {
-    let full = EngineOptions { agents_max: Some(1), wait_for_slot: false, ..options() };
+    let full = EngineOptions { max_agents: Some(1), wait_for_slot: false, ..options() };
     let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
     second.change(AgentSpec { persona: "You are Greta, the smith.".into(), ..speaker(9, 12) });
     second.set_conversation(turns());
     let refused = soon("the end", second.ask("Hello").finish()).await;
-    assert_eq!(refused, Err(ReplyError::TooManyAgents { agents_max: 1 }));
+    assert_eq!(refused, Err(ReplyError::TooManyAgents { max_agents: 1 }));
     drop(first);
     let said = soon("the end", second.ask("Hello").finish()).await.unwrap();
     drop(second);
@@ -116,7 +116,7 @@ async fn an_agent_without_a_slot_gets_the_next_free_one() {
 
 #[tokio::test]
 async fn agents_beyond_the_slots_share_them_and_keep_conversations() {
-    let few = EngineOptions { agents_max: Some(2), ..options() };
+    let few = EngineOptions { max_agents: Some(2), ..options() };
     let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
     let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
     let mut prompt_tokens = Vec::new();
@@ -371,7 +371,7 @@ async fn an_edit_that_a_later_conversation_replaces_has_no_effect() {
 
 #[tokio::test]
 async fn forks_count_as_agents() {
-    let (builder, _) = on(FaultPlan::new(0), EngineOptions { agents_parked_max: 1, ..options() });
+    let (builder, _) = on(FaultPlan::new(0), EngineOptions { max_agents_parked: 1, ..options() });
     let engine = builder.start().await.unwrap();
     let agent = engine.agent_with(speaker(1, 4));
     let mut copies = Vec::new();

@@ -101,14 +101,14 @@ async fn asks_of_a_stopped_engine_fail_with_stopped() {
 
 #[tokio::test]
 async fn a_failed_load_has_a_reason() {
-    let (builder, _device) = on(FaultPlan::new(0).memory_bytes_max(10_000), options());
+    let (builder, _device) = on(FaultPlan::new(0).max_memory_bytes(10_000), options());
     let error = soon("it fails", builder.start()).await.unwrap_err();
     assert!(matches!(&error, EngineError::NotLoaded(_)), "{error}");
     assert!(error.to_string().contains("10000") || error.to_string().contains("memory"), "{error}");
     let (builder, _device) =
-        on(FaultPlan::new(0), EngineOptions { agents_max: Some(0), ..options() });
+        on(FaultPlan::new(0), EngineOptions { max_agents: Some(0), ..options() });
     let error = soon("it fails", builder.start()).await.unwrap_err();
-    assert!(error.to_string().contains("agents_max"), "{error}");
+    assert!(error.to_string().contains("max_agents"), "{error}");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ impl std::task::Wake for Panics {
 /// A silent engine: no event wakes the dispatcher, which finds its queue full again and again.
 #[tokio::test]
 async fn asks_beyond_a_small_queue_arrive_without_further_events() {
-    let options = EngineOptions { command_queue: 2, agents_max: Some(1), ..options() };
+    let options = EngineOptions { command_queue: 2, max_agents: Some(1), ..options() };
     let (engine, _clock) = held(options).await;
     for round in 1..=5 {
         let agents: Vec<_> = (0..100).map(|seed| engine.agent_with(speaker(seed, 300))).collect();

@@ -31,7 +31,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         context_tokens: 512,
-        agents_max: Some(4),
+        max_agents: Some(4),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
@@ -69,7 +69,7 @@ pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
     let sampling = Sampling::builder().seed(seed).temperature(2.0).allowed_tokens(letters.clone());
     AgentSpec {
         sampling: sampling.build().unwrap(),
-        reply_tokens_max: tokens,
+        max_reply_tokens: tokens,
         ..AgentSpec::new("")
     }
 }

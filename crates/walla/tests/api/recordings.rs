@@ -22,7 +22,7 @@ async fn a_session_is_recorded_verified_and_played() {
     assert!(recording.is_complete());
     drop((agent, copy, engine));
 
-    let engine = Engine::with_options(options()).threads(2).agents_max(1).start().await.unwrap();
+    let engine = Engine::with_options(options()).threads(2).max_agents(1).start().await.unwrap();
     let client = engine.runtime().unwrap().client(walla_runtime::Pacing::default()).unwrap();
     let report = tokio::task::spawn_blocking(move || Replay::new(&recording).run(&client));
     let report = soon("a report", report).await.unwrap().unwrap();

@@ -123,14 +123,14 @@ fn reasoning() -> EngineOptions {
 async fn reasoning_is_an_event_and_a_field_but_no_delta() {
     let engine = on(FaultPlan::new(0), reasoning()).0.start().await.unwrap();
     assert!(engine.model().unwrap().reasoning && !engine.model().unwrap().thinking_switch);
-    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let agent = engine.agent_with(AgentSpec { max_reasoning_tokens: 9, ..speaker(3, 20) });
     let whole = soon("the end", agent.ask("Hi").finish()).await.unwrap();
     assert_eq!((whole.text.len(), whole.reasoning.len()), (20, 9));
     assert_eq!((whole.usage.reply_tokens, whole.usage.reasoning_tokens), (20, 9));
     assert_eq!(whole.reason, FinishReason::Length);
 
     // Event by event.
-    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let agent = engine.agent_with(AgentSpec { max_reasoning_tokens: 9, ..speaker(3, 20) });
     let mut reply = agent.ask("Hi");
     let (mut speech, mut reasoning) = (String::new(), String::new());
     while let Some(event) = soon("an event", reply.next_event()).await {
@@ -147,7 +147,7 @@ async fn reasoning_is_an_event_and_a_field_but_no_delta() {
     assert_eq!((&speech, &reasoning), (&whole.text, &whole.reasoning));
 
     // Delta by delta.
-    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let agent = engine.agent_with(AgentSpec { max_reasoning_tokens: 9, ..speaker(3, 20) });
     let mut reply = agent.ask("Hi");
     let first = soon("a delta", reply.next()).await.unwrap().unwrap();
     assert!(whole.text.starts_with(first.text()) && !first.text().is_empty());
@@ -160,7 +160,7 @@ async fn reasoning_is_an_event_and_a_field_but_no_delta() {
 #[tokio::test]
 async fn a_reply_cancelled_during_reasoning_has_no_text() {
     let (engine, clock) = held(reasoning()).await;
-    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 200, ..speaker(4, 20) });
+    let agent = engine.agent_with(AgentSpec { max_reasoning_tokens: 200, ..speaker(4, 20) });
     let mut reply = agent.ask("Hi");
     let reasons = async {
         loop {

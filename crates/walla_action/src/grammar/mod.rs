@@ -30,25 +30,25 @@ pub enum GrammarStart {
 pub struct GrammarOptions {
     /// Where the text begins.
     pub start: GrammarStart,
-    /// Maximum number of calls, from 1 to [`CALLS_MAX`](Self::CALLS_MAX); larger values and 0 are
+    /// Maximum number of calls, from 1 to [`MAX_CALLS`](Self::MAX_CALLS); larger values and 0 are
     /// clamped. Formats with one call per reply have one. Default: 1.
-    pub calls_max: u32,
+    pub max_calls: u32,
 }
 
 impl GrammarOptions {
-    /// Maximum of [`calls_max`](Self::calls_max).
-    pub const CALLS_MAX: u32 = 16;
+    /// Maximum of [`max_calls`](Self::max_calls).
+    pub const MAX_CALLS: u32 = 16;
 
     /// One call.
     #[must_use]
     pub const fn new(start: GrammarStart) -> Self {
-        Self { start, calls_max: 1 }
+        Self { start, max_calls: 1 }
     }
 
-    /// From one to `calls_max` calls.
+    /// From one to `max_calls` calls.
     #[must_use]
-    pub const fn with_calls_max(self, calls_max: u32) -> Self {
-        Self { calls_max, ..self }
+    pub const fn with_max_calls(self, max_calls: u32) -> Self {
+        Self { max_calls, ..self }
     }
 }
 
@@ -105,8 +105,8 @@ pub fn call_grammar(
     }
     let call = rules.add(&calls.join(" | "));
     let format = markers.format();
-    let calls_max = options.calls_max.clamp(1, GrammarOptions::CALLS_MAX);
-    let more = calls_max.min(format.calls_max().unwrap_or(calls_max)) - 1;
+    let max_calls = options.max_calls.clamp(1, GrammarOptions::MAX_CALLS);
+    let more = max_calls.min(format.max_calls().unwrap_or(max_calls)) - 1;
     let open = spelled(markers.spelling(Delimiter::Open));
     let close = spelled(markers.spelling(Delimiter::Close));
     let (block, separator) = match format {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::QUOTE;
 
 /// Maximum nesting depth of values.
-const DEPTH_MAX: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Whether a byte can be part of the name of an action or argument.
 pub(super) fn is_of_name(byte: u8) -> bool {
@@ -65,7 +65,7 @@ impl<'t> Reader<'t> {
 
     /// A value.
     pub fn value(&mut self, depth: usize) -> Read<Value> {
-        if depth > DEPTH_MAX {
+        if depth > MAX_DEPTH {
             return Err("a value is nested too deeply");
         }
         match self.peek() {

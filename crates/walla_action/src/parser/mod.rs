@@ -1,7 +1,7 @@
 //! Reads calls while the text of a reply arrives.
 //!
 //! The parser keeps the text of the open call and looks for its end. The text is parsed as a whole
-//! when the call is closed: bounded by [`CallLimits::bytes_max`], linear in time.
+//! when the call is closed: bounded by [`CallLimits::max_bytes`], linear in time.
 
 mod json;
 mod literal;
@@ -19,12 +19,12 @@ use unmarked::Syntax;
 pub struct CallLimits {
     /// Maximum length of one block of calls in bytes, without its delimiters. Default: 16 KiB,
     /// above the length of any call that a [grammar](crate::call_grammar) of usual schemas allows.
-    pub bytes_max: usize,
+    pub max_bytes: usize,
 }
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { bytes_max: 16 << 10 }
+        Self { max_bytes: 16 << 10 }
     }
 }
 
@@ -68,7 +68,7 @@ const QUOTE: u8 = 0xfe;
 const INVALID: u8 = 0xfd;
 
 /// Maximum number of calls in one block; further ones are one error.
-const CALLS_MAX: usize = 64;
+const MAX_CALLS: usize = 64;
 
 /// Reads the calls of one reply.
 ///
@@ -188,13 +188,13 @@ impl CallParser {
 
     /// Appends a byte. Of a call that is too long only the end is kept, for the closing delimiter.
     fn keep(&mut self, byte: u8) {
-        let longest = self.limits.bytes_max.saturating_add(crate::DELIMITER_BYTES_MAX);
+        let longest = self.limits.max_bytes.saturating_add(crate::MAX_DELIMITER_BYTES);
         if self.state == State::Open && self.bytes.len() >= longest {
-            self.fail(CallError::TooLong { bytes_max: self.limits.bytes_max });
+            self.fail(CallError::TooLong { max_bytes: self.limits.max_bytes });
             self.state = State::TooLong;
         }
-        if self.state == State::TooLong && self.bytes.len() > 4 * crate::DELIMITER_BYTES_MAX {
-            let kept = self.bytes.len() - crate::DELIMITER_BYTES_MAX;
+        if self.state == State::TooLong && self.bytes.len() > 4 * crate::MAX_DELIMITER_BYTES {
+            let kept = self.bytes.len() - crate::MAX_DELIMITER_BYTES;
             self.bytes.drain(..kept);
         }
         self.bytes.push(byte);
@@ -202,8 +202,8 @@ impl CallParser {
 
     fn close(&mut self) {
         if self.state == State::Open {
-            if self.bytes.len() > self.limits.bytes_max {
-                self.fail(CallError::TooLong { bytes_max: self.limits.bytes_max });
+            if self.bytes.len() > self.limits.max_bytes {
+                self.fail(CallError::TooLong { max_bytes: self.limits.max_bytes });
             } else {
                 self.parse();
             }
@@ -219,7 +219,7 @@ impl CallParser {
             None => parse(self.markers.format(), &self.bytes),
         };
         match parsed {
-            Ok(calls) if calls.len() <= CALLS_MAX => {
+            Ok(calls) if calls.len() <= MAX_CALLS => {
                 for call in calls {
                     match call {
                         Ok(call) => self.calls.push(Ok(call)),
@@ -234,7 +234,7 @@ impl CallParser {
 
     fn fail(&mut self, error: CallError) {
         let is_text = |byte: &&u8| **byte != ARGS && **byte != QUOTE;
-        let shown = self.bytes.iter().filter(is_text).take(MalformedCall::TEXT_BYTES_MAX);
+        let shown = self.bytes.iter().filter(is_text).take(MalformedCall::MAX_TEXT_BYTES);
         let shown: Vec<u8> = shown.copied().collect();
         self.calls.push(Err(MalformedCall::new(&shown, error)));
     }

@@ -57,7 +57,7 @@ const OPEN: Beginning = Beginning::Open { is_wrapper: false, unfinished: None };
 const KEYS: &[&str] = &["name", "function", "type", "id", "arguments", "parameters"];
 
 /// Markers and first lines of blocks of code in front of a call, at most one less.
-const WRAPPERS_MAX: usize = 6;
+const MAX_WRAPPERS: usize = 6;
 
 /// Begins and ends a block of code.
 const FENCE: &[u8] = b"```";
@@ -173,7 +173,7 @@ impl<'t> Cursor<'t> {
     /// there was a marker.
     fn skip_markers(&mut self) -> Read<bool> {
         let mut has_marker = false;
-        for _ in 0..WRAPPERS_MAX {
+        for _ in 0..MAX_WRAPPERS {
             self.skip_space();
             let rest = self.rest();
             if rest.is_empty() {

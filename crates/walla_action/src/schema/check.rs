@@ -10,7 +10,7 @@ use crate::CallError;
 use crate::error::shown;
 
 /// Maximum nesting depth of arguments: deeper values are not valid by any schema.
-const DEPTH_MAX: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A defect, with the path of the property in reverse order.
 struct Defect {
@@ -101,7 +101,7 @@ fn allows_text(schema: &Schema) -> bool {
 
 /// The value with the type of the schema.
 fn convert(schema: &Schema, value: Value, is_untyped: bool, depth: usize) -> Result<Value, Defect> {
-    if depth > DEPTH_MAX {
+    if depth > MAX_DEPTH {
         return Err(Defect::new("it is nested too deeply"));
     }
     if is_untyped {
@@ -237,7 +237,7 @@ fn integer(range: &Range, number: &Number) -> Result<Value, Defect> {
     if !range.contains(value) {
         return Err(Defect::new("the number is outside its bounds"));
     }
-    if number.is_f64() && value.abs() <= super::EXACT_MAX {
+    if number.is_f64() && value.abs() <= super::MAX_EXACT {
         return Ok(Value::from(value as i64));
     }
     Ok(Value::Number(number.clone()))

@@ -22,10 +22,10 @@ pub(crate) const TEXT_CHARS_DEFAULT: usize = 200;
 pub(crate) const ITEMS_DEFAULT: usize = 16;
 
 /// Maximum of `minLength`, `maxLength`, `minItems` and `maxItems`.
-pub(crate) const LENGTH_MAX: usize = 4_096;
+pub(crate) const MAX_LENGTH: usize = 4_096;
 
 /// Numbers that every JSON parser reads exactly: ±(2^53 - 1).
-pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+pub(crate) const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
 /// A schema.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,15 +3,15 @@
 use serde_json::{Map, Value};
 
 use super::disjoint::are_disjoint;
-use super::{EXACT_MAX, Kind, LENGTH_MAX, Limits, Property, Range, Schema, is_name};
+use super::{Kind, Limits, MAX_EXACT, MAX_LENGTH, Property, Range, Schema, is_name};
 use crate::ActionError;
 use crate::error::shown;
 
 /// Maximum nesting depth of schemas.
-const DEPTH_MAX: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Maximum number of schemas after references are replaced.
-const SCHEMAS_MAX: usize = 1_000;
+const MAX_SCHEMAS: usize = 1_000;
 
 /// Keywords without effect on validity that are dropped.
 const ANNOTATIONS: [&str; 12] = [
@@ -77,12 +77,12 @@ fn invalid(keyword: &str, at: &str, expected: &'static str) -> ActionError {
 impl<'s> Parser<'s> {
     fn schema(&mut self, value: &'s Value, at: &str, depth: usize) -> Result<Schema, ActionError> {
         self.schemas += 1;
-        for (what, value, value_max) in [
-            ("the nesting depth of the schema", depth, DEPTH_MAX),
-            ("the number of schemas", self.schemas, SCHEMAS_MAX),
+        for (what, value, max_value) in [
+            ("the nesting depth of the schema", depth, MAX_DEPTH),
+            ("the number of schemas", self.schemas, MAX_SCHEMAS),
         ] {
-            if value > value_max {
-                return Err(ActionError::TooLarge { what, value, value_max });
+            if value > max_value {
+                return Err(ActionError::TooLarge { what, value, max_value });
             }
         }
         let Value::Object(object) = value else {
@@ -421,7 +421,7 @@ impl<'s> Fields<'s> {
         let mut read = |keyword| match self.take(keyword) {
             None => Ok(None),
             Some(value) => match value.as_u64().map(usize::try_from) {
-                Some(Ok(length)) if length <= LENGTH_MAX => Ok(Some(length)),
+                Some(Ok(length)) if length <= MAX_LENGTH => Ok(Some(length)),
                 _ => Err(invalid(keyword, &self.at, "an integer from 0 to 4096")),
             },
         };
@@ -438,7 +438,7 @@ impl<'s> Fields<'s> {
         let mut number = |keyword| match self.take(keyword) {
             None => Ok(None),
             Some(value) => match value.as_f64() {
-                Some(number) if number.abs() <= EXACT_MAX => Ok(Some(number)),
+                Some(number) if number.abs() <= MAX_EXACT => Ok(Some(number)),
                 Some(_) => {
                     let reason = "bounds must be within ±(2^53 - 1), the range of exact numbers";
                     Err(unsupported(keyword, &self.at, reason))

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{EXACT_MAX, ITEMS_DEFAULT, Kind, Limits, Property, Range, Schema, TEXT_CHARS_DEFAULT};
+use super::{ITEMS_DEFAULT, Kind, Limits, MAX_EXACT, Property, Range, Schema, TEXT_CHARS_DEFAULT};
 
 /// The schema for a model or a server, as JSON schema 2020-12 without references.
 pub(crate) fn for_model(schema: &Schema) -> Value {
@@ -114,7 +114,7 @@ fn add_limits(object: &mut Map<String, Value>, names: (&str, &str), limits: Limi
 fn number(name: &str, range: &Range, is_grammar: bool) -> Map<String, Value> {
     let mut object = typed(name);
     let bounds = if is_grammar {
-        let exact = |bound: f64| (bound.abs() <= EXACT_MAX).then_some(bound);
+        let exact = |bound: f64| (bound.abs() <= MAX_EXACT).then_some(bound);
         (exact(range.low()), exact(range.high()))
     } else {
         object.extend(range.format.map(|format| ("format".to_owned(), json!(format))));
@@ -133,7 +133,7 @@ fn number(name: &str, range: &Range, is_grammar: bool) -> Map<String, Value> {
 
 /// A bound, without decimals if it is an integer.
 fn whole(bound: f64) -> Value {
-    if bound.fract() == 0.0 && bound.abs() <= EXACT_MAX {
+    if bound.fract() == 0.0 && bound.abs() <= MAX_EXACT {
         json!(bound as i64)
     } else {
         json!(bound)

@@ -200,9 +200,9 @@ fn is_type_finite(ty: &Type, definitions: &[bool]) -> bool {
                 && (needed <= prefix.len() || rest.as_deref().is_none_or(is_finite))
         }
         Type::Object(fields) => {
-            let count_max = lowest(fields.max, fields.possible());
+            let max_count = lowest(fields.max, fields.possible());
             let count_min = fields.min.max(fields.required.len() as u64);
-            count_max.is_none_or(|max| count_min <= max)
+            max_count.is_none_or(|max| count_min <= max)
                 && fields.required.iter().all(|name| is_required_finite(fields, name, definitions))
         }
     }

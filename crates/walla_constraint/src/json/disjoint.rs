@@ -8,14 +8,14 @@ use super::values::{admits, is_equal};
 use crate::ConstraintError;
 
 /// Maximum number of comparisons for one document, of about 50 ns each.
-const COMPARISONS_MAX: usize = 1_000_000;
+const MAX_COMPARISONS: usize = 1_000_000;
 
 /// Maximum number of references that are followed to compare two schemas.
-const REFERENCES_MAX: usize = 8;
+const MAX_REFERENCES: usize = 8;
 
 /// Refuses a document with alternatives of `oneOf` that may overlap.
 pub(super) fn check_alternatives(document: &Document) -> Result<(), ConstraintError> {
-    let mut comparer = Comparer { definitions: &document.definitions, left: COMPARISONS_MAX };
+    let mut comparer = Comparer { definitions: &document.definitions, left: MAX_COMPARISONS };
     comparer.check(&document.root)?;
     document.definitions.iter().try_for_each(|schema| comparer.check(schema))
 }
@@ -38,7 +38,7 @@ impl Comparer<'_> {
     fn check_one(&mut self, all: &[Schema], at: &At) -> Result<(), ConstraintError> {
         for (index, one) in all.iter().enumerate() {
             for (other_index, other) in all.iter().enumerate().skip(index + 1) {
-                if self.are_disjoint(one, other, REFERENCES_MAX) {
+                if self.are_disjoint(one, other, MAX_REFERENCES) {
                     continue;
                 }
                 let reason = if self.left == 0 {

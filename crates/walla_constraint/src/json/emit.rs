@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Number, Value, json};
 
 use super::schema::{
-    DECIMALS_MAX, Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type,
+    Document, Fields, Items, MAX_DECIMALS, MAX_NUMBER, Part, Range, Schema, Text, Type,
 };
 use super::{JsonWhitespace, values};
 
@@ -231,7 +231,7 @@ fn integer(range: &Range) -> Vec<Value> {
 
 fn number(range: &Range) -> Value {
     let (decimals, step) = match range.multiple_of {
-        Some(multiple) => (values::scale(multiple).map_or(DECIMALS_MAX, |(_, own)| own), multiple),
+        Some(multiple) => (values::scale(multiple).map_or(MAX_DECIMALS, |(_, own)| own), multiple),
         None => {
             if let Some(values) = range.few() {
                 return json!({"enum": values});
@@ -247,8 +247,8 @@ fn number(range: &Range) -> Value {
     }
     let mut object = Map::new();
     object.insert("type".to_owned(), json!("number"));
-    object.insert("minimum".to_owned(), exact(range.min.unwrap_or(-NUMBER_MAX)));
-    object.insert("maximum".to_owned(), exact(range.max.unwrap_or(NUMBER_MAX)));
+    object.insert("minimum".to_owned(), exact(range.min.unwrap_or(-MAX_NUMBER)));
+    object.insert("maximum".to_owned(), exact(range.max.unwrap_or(MAX_NUMBER)));
     object.insert("multipleOf".to_owned(), exact(step));
     Value::Object(object)
 }

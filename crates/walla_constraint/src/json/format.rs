@@ -3,7 +3,7 @@
 //! Dates and times are written as patterns, because the library's formats allow 29 February in
 //! every year and leap seconds at any minute.
 
-use super::schema::NUMBER_MAX;
+use super::schema::MAX_NUMBER;
 
 /// How a format is enforced.
 pub(super) enum Format {
@@ -69,11 +69,11 @@ pub(super) fn integer_range(name: &str) -> Option<(f64, f64)> {
         "int8" => (-128.0, 127.0),
         "int16" => (-32_768.0, 32_767.0),
         "int32" => (-2_147_483_648.0, 2_147_483_647.0),
-        "int" | "int64" | "int128" => (-NUMBER_MAX, NUMBER_MAX),
+        "int" | "int64" | "int128" => (-MAX_NUMBER, MAX_NUMBER),
         "uint8" => (0.0, 255.0),
         "uint16" => (0.0, 65_535.0),
         "uint32" => (0.0, 4_294_967_295.0),
-        "uint" | "uint64" | "uint128" => (0.0, NUMBER_MAX),
+        "uint" | "uint64" | "uint128" => (0.0, MAX_NUMBER),
         _ => return None,
     })
 }

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::place::At;
-use super::schema::NUMBER_MAX;
+use super::schema::MAX_NUMBER;
 use crate::ConstraintError;
 
 /// Maximum value of a length or count. A reply is never that long.
-const COUNT_MAX: u64 = 65_535;
+const MAX_COUNT: u64 = 65_535;
 
 /// Keywords without an effect on validity.
 const ANNOTATIONS: [&str; 12] = [
@@ -81,7 +81,7 @@ impl<'s> Keywords<'_, 's> {
     pub(super) fn number(&self, keyword: &str) -> Result<Option<f64>, ConstraintError> {
         let Some(value) = self.get(keyword) else { return Ok(None) };
         let number = value.as_f64().ok_or_else(|| self.at.invalid(keyword, "a number"))?;
-        if number.abs() > NUMBER_MAX {
+        if number.abs() > MAX_NUMBER {
             let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
             return Err(self.at.unsupported(keyword, reason));
         }
@@ -93,8 +93,8 @@ impl<'s> Keywords<'_, 's> {
         if number < 0.0 || number.fract() != 0.0 {
             return Err(self.at.invalid(keyword, "a non-negative integer"));
         }
-        if number > COUNT_MAX as f64 {
-            let reason = format!("{number} is more than {COUNT_MAX}");
+        if number > MAX_COUNT as f64 {
+            let reason = format!("{number} is more than {MAX_COUNT}");
             return Err(self.at.unsupported(keyword, reason));
         }
         Ok(Some(number as u64))

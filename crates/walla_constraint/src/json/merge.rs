@@ -8,9 +8,9 @@ use super::values;
 use crate::ConstraintError;
 
 /// Combines the parts of all schemas. Then a schema has at most two parts: values, and another one.
-pub(super) fn merge(document: Document, nodes_max: usize) -> Result<Document, ConstraintError> {
+pub(super) fn merge(document: Document, max_nodes: usize) -> Result<Document, ConstraintError> {
     let Document { root, definitions } = document;
-    let mut merger = Merger { definitions: &definitions, nodes: 0, nodes_max };
+    let mut merger = Merger { definitions: &definitions, nodes: 0, max_nodes };
     let root = merger.schema(&root, &[])?;
     let merged = definitions.iter().map(|schema| merger.schema(schema, &[]));
     let merged = merged.collect::<Result<_, _>>()?;
@@ -20,7 +20,7 @@ pub(super) fn merge(document: Document, nodes_max: usize) -> Result<Document, Co
 struct Merger<'d> {
     definitions: &'d [Schema],
     nodes: usize,
-    nodes_max: usize,
+    max_nodes: usize,
 }
 
 /// Definitions that are being written in place of a reference.
@@ -29,13 +29,13 @@ type Stack<'s> = &'s [usize];
 impl Merger<'_> {
     fn count_node(&mut self) -> Result<(), ConstraintError> {
         self.nodes += 1;
-        if self.nodes <= self.nodes_max {
+        if self.nodes <= self.max_nodes {
             return Ok(());
         }
         Err(ConstraintError::TooLarge {
             what: "the number of schemas after \"allOf\" and \"$ref\" are applied",
             value: self.nodes as u64,
-            value_max: self.nodes_max as u64,
+            max_value: self.max_nodes as u64,
         })
     }
 

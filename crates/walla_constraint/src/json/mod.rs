@@ -62,10 +62,10 @@ pub(crate) fn lower_value(
     whitespace: JsonWhitespace,
     budget: &mut Budget,
 ) -> Result<Value, ConstraintError> {
-    let nodes_max = options.nodes_max;
-    let document = parse::parse(source, nodes_max)?;
+    let max_nodes = options.max_nodes;
+    let document = parse::parse(source, max_nodes)?;
     check::check_references(&document)?;
-    let document = merge::merge(document, nodes_max.saturating_mul(4))?;
+    let document = merge::merge(document, max_nodes.saturating_mul(4))?;
     work::check_work(&document, budget)?;
     disjoint::check_alternatives(&document)?;
     check::check_values(&document)?;
@@ -74,10 +74,10 @@ pub(crate) fn lower_value(
 
 /// For a schema that the library refuses because a string matches nothing: the JSON pointer of the
 /// string and the reason.
-pub(crate) fn find_empty_text(text: &str, nodes_max: usize) -> Option<String> {
+pub(crate) fn find_empty_text(text: &str, max_nodes: usize) -> Option<String> {
     let source: Value = serde_json::from_str(without_mark(text)).ok()?;
-    let document = parse::parse(&source, nodes_max).ok()?;
-    let document = merge::merge(document, nodes_max.saturating_mul(4)).ok()?;
+    let document = parse::parse(&source, max_nodes).ok()?;
+    let document = merge::merge(document, max_nodes.saturating_mul(4)).ok()?;
     empty::find(&document)
 }
 

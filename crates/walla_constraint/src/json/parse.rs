@@ -15,20 +15,20 @@ use super::values;
 use crate::ConstraintError;
 
 /// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level.
-const DEPTH_MAX: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Maximum number of named properties of an object: the library recurses over them, and the time to
 /// exclude their names from additional properties grows with the square of the number.
-const PROPERTIES_MAX: usize = 1_000;
+const MAX_PROPERTIES: usize = 1_000;
 
 /// Maximum number of patterns of an object: the library compares each one with each other one.
-const PATTERNS_MAX: usize = 32;
+const MAX_PATTERNS: usize = 32;
 
 /// Parses the schema and the schemas that it refers to.
-pub(super) fn parse(source: &Value, nodes_max: usize) -> Result<Document, ConstraintError> {
+pub(super) fn parse(source: &Value, max_nodes: usize) -> Result<Document, ConstraintError> {
     let mut parser = Parser {
         source,
-        counts: Counts { schemas: 0, values: 0, names: 0, max: nodes_max },
+        counts: Counts { schemas: 0, values: 0, names: 0, max: max_nodes },
         targets: HashMap::new(),
         pending: Vec::new(),
     };
@@ -83,11 +83,11 @@ impl<'s> Parser<'s> {
         depth: usize,
     ) -> Result<Schema, ConstraintError> {
         self.counts.add_schema()?;
-        if depth > DEPTH_MAX {
+        if depth > MAX_DEPTH {
             return Err(ConstraintError::TooLarge {
                 what: "the nesting depth of schemas",
                 value: depth as u64,
-                value_max: DEPTH_MAX as u64,
+                max_value: MAX_DEPTH as u64,
             });
         }
         let map = match value {
@@ -207,7 +207,7 @@ impl<'s> Parser<'s> {
         });
         let patterns: Vec<_> = patterns.collect::<Result<_, ConstraintError>>()?;
         let names = keywords.list("required")?.map_or(&[][..], Vec::as_slice);
-        check_number(REQUIRED, names.len(), PROPERTIES_MAX)?;
+        check_number(REQUIRED, names.len(), MAX_PROPERTIES)?;
         let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
         let mut required: Vec<String> = Vec::new();
         for name in names.ok_or_else(|| at.invalid("required", "an array of strings"))? {
@@ -340,22 +340,22 @@ fn text(keywords: &Keywords<'_, '_>) -> Result<Text, ConstraintError> {
     Ok(text)
 }
 
-/// What [`PROPERTIES_MAX`] limits besides properties.
+/// What [`MAX_PROPERTIES`] limits besides properties.
 const REQUIRED: &str = "the number of required properties of an object";
 
-fn check_number(what: &'static str, value: usize, value_max: usize) -> Result<(), ConstraintError> {
-    if value <= value_max {
+fn check_number(what: &'static str, value: usize, max_value: usize) -> Result<(), ConstraintError> {
+    if value <= max_value {
         return Ok(());
     }
-    Err(ConstraintError::TooLarge { what, value: value as u64, value_max: value_max as u64 })
+    Err(ConstraintError::TooLarge { what, value: value as u64, max_value: max_value as u64 })
 }
 
 /// Refuses too many properties, and counts of properties that the grammar cannot enforce. It cannot
 /// count optional properties, nor distinct names of additional ones.
 pub(super) fn check_counts(fields: &Fields, at: &At) -> Result<(), ConstraintError> {
-    check_number("the number of properties of an object", fields.properties.len(), PROPERTIES_MAX)?;
-    check_number("the number of patterns of an object", fields.patterns.len(), PATTERNS_MAX)?;
-    check_number(REQUIRED, fields.required.len(), PROPERTIES_MAX)?;
+    check_number("the number of properties of an object", fields.properties.len(), MAX_PROPERTIES)?;
+    check_number("the number of patterns of an object", fields.patterns.len(), MAX_PATTERNS)?;
+    check_number(REQUIRED, fields.required.len(), MAX_PROPERTIES)?;
     let required = fields.required.len() as u64;
     let is_optional =
         |(name, schema): &&(String, Schema)| !fields.required.contains(name) && !schema.is_never();

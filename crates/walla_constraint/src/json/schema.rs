@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::place::At;
 
 /// Maximum absolute value of a number: the integers up to 2^53 - 1 are exact in every JSON parser.
-pub(super) const NUMBER_MAX: f64 = 9_007_199_254_740_991.0;
+pub(super) const MAX_NUMBER: f64 = 9_007_199_254_740_991.0;
 
 /// Maximum number of decimals, and of the decimals of `multipleOf`. Without a limit a model can
 /// write decimals until the reply is cut. The library computes decimals of up to six digits exactly
 /// and without an overflow of 32 bits, also in the common multiple with a number of `multipleOf`.
-pub(super) const DECIMALS_MAX: u32 = 6;
+pub(super) const MAX_DECIMALS: u32 = 6;
 
 /// Number of decimal digits that every JSON parser distinguishes.
 pub(super) const DIGITS_EXACT: u32 = 15;

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use serde_json::{Map, Number, Value};
 
 use super::schema::{
-    DECIMALS_MAX, DIGITS_EXACT, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type,
+    DIGITS_EXACT, Fields, Items, MAX_DECIMALS, MAX_NUMBER, Part, Range, Schema, Text, Type,
 };
 use crate::ConstraintError;
 
 /// Maximum of a number of `multipleOf` without its decimal point. The library has a state for each
 /// remainder, and computes remainders in 32 bits without a check.
-const MULTIPLE_MAX: u64 = 1_000;
+const MAX_MULTIPLE: u64 = 1_000;
 
 /// Refuses a value that the grammar cannot write. `count` is called for each nested value.
 pub(super) fn check(
@@ -46,10 +46,10 @@ pub(super) fn check(
 }
 
 /// Whether the library writes a number exactly: it computes in 64-bit floating point. Beyond
-/// [`NUMBER_MAX`] these are the integers of 64 bits that floating point has, such as 2^60.
+/// [`MAX_NUMBER`] these are the integers of 64 bits that floating point has, such as 2^60.
 fn is_writable(number: &Number) -> bool {
     let is_exact = |whole: i64| whole as f64 as i128 == i128::from(whole) && whole != i64::MIN;
-    number.as_f64().is_some_and(|value| value.abs() <= NUMBER_MAX)
+    number.as_f64().is_some_and(|value| value.abs() <= MAX_NUMBER)
         || number.as_i64().is_some_and(is_exact)
 }
 
@@ -105,7 +105,7 @@ pub(super) fn narrow(parts: &mut Vec<Part>) {
             _ => true,
         })
     });
-    values.iter_mut().for_each(normalise);
+    values.iter_mut().for_each(normalize);
     let mut unique: Vec<Value> = Vec::with_capacity(values.len());
     let mut texts = HashSet::new();
     for value in values {
@@ -131,7 +131,7 @@ pub(super) fn narrow(parts: &mut Vec<Part>) {
 }
 
 /// Writes whole numbers without decimals: a program may read them into an integer.
-fn normalise(value: &mut Value) {
+fn normalize(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let whole = number.as_f64().filter(|n| n.fract() == 0.0);
@@ -139,8 +139,8 @@ fn normalise(value: &mut Value) {
                 *number = Number::from(whole as i64);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(normalise),
-        Value::Object(fields) => fields.values_mut().for_each(normalise),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
+        Value::Object(fields) => fields.values_mut().for_each(normalize),
         _ => {}
     }
 }
@@ -258,8 +258,8 @@ impl Range {
             else {
                 return number == 0.0;
             };
-            let digits_max = digits.max(own);
-            let to = |value: u64, digits: u32| u128::from(value) * 10_u128.pow(digits_max - digits);
+            let max_digits = digits.max(own);
+            let to = |value: u64, digits: u32| u128::from(value) * 10_u128.pow(max_digits - digits);
             to(value, own) % to(step, digits) == 0
         });
         self.min.is_none_or(|min| number >= min)
@@ -269,19 +269,19 @@ impl Range {
             && is_multiple
     }
 
-    /// The whole numbers in the range, within ±[`NUMBER_MAX`], as lowest and highest one.
+    /// The whole numbers in the range, within ±[`MAX_NUMBER`], as lowest and highest one.
     pub(super) fn whole(&self) -> (f64, f64) {
-        let low = self.min.map_or(-NUMBER_MAX, f64::ceil);
+        let low = self.min.map_or(-MAX_NUMBER, f64::ceil);
         let low = self.above.map_or(low, |above| low.max(above.floor() + 1.0));
-        let high = self.max.map_or(NUMBER_MAX, f64::floor);
+        let high = self.max.map_or(MAX_NUMBER, f64::floor);
         let high = self.below.map_or(high, |below| high.min(below.ceil() - 1.0));
         (low, high)
     }
 
-    /// The lowest and the highest number, both perhaps not included, within ±[`NUMBER_MAX`].
+    /// The lowest and the highest number, both perhaps not included, within ±[`MAX_NUMBER`].
     fn ends(&self) -> (f64, f64) {
-        let low = self.min.unwrap_or(-NUMBER_MAX);
-        let high = self.max.unwrap_or(NUMBER_MAX);
+        let low = self.min.unwrap_or(-MAX_NUMBER);
+        let high = self.max.unwrap_or(MAX_NUMBER);
         let low = self.above.map_or(low, |above| low.max(above));
         (low, self.below.map_or(high, |below| high.min(below)))
     }
@@ -291,7 +291,7 @@ impl Range {
     /// read as the bound.
     pub(super) fn decimals(&self) -> u32 {
         let bounds = self.above.into_iter().chain(self.below);
-        bounds.map(exact_decimals).fold(DECIMALS_MAX, u32::min)
+        bounds.map(exact_decimals).fold(MAX_DECIMALS, u32::min)
     }
 
     /// Numbers of a range that is too narrow for [`decimals`](Self::decimals): its bounds, its
@@ -332,8 +332,8 @@ impl Range {
             let decimals = decimals.min(exact_decimals(bound));
             if near > bound { near } else { rounded(bound + step(decimals), decimals) }
         };
-        let low = up(self.min.unwrap_or(-NUMBER_MAX));
-        let high = -up(-self.max.unwrap_or(NUMBER_MAX));
+        let low = up(self.min.unwrap_or(-MAX_NUMBER));
+        let high = -up(-self.max.unwrap_or(MAX_NUMBER));
         Self {
             min: Some(self.above.map_or(low, |above| low.max(next(above)))),
             max: Some(self.below.map_or(high, |below| high.min(-next(-below)))),
@@ -392,18 +392,18 @@ pub(super) fn step(decimals: u32) -> f64 {
 fn decimal(number: f64) -> Option<(u64, u32)> {
     let (mut value, mut digits) = (number, 0);
     while value.fract() != 0.0 {
-        if digits == DECIMALS_MAX {
+        if digits == MAX_DECIMALS {
             return None;
         }
         value *= 10.0;
         digits += 1;
     }
-    (value > 0.0 && value <= NUMBER_MAX).then_some((value as u64, digits))
+    (value > 0.0 && value <= MAX_NUMBER).then_some((value as u64, digits))
 }
 
 /// As [`decimal`], for a number of `multipleOf`.
 pub(super) fn scale(number: f64) -> Option<(u64, u32)> {
-    decimal(number).filter(|&(value, _)| value <= MULTIPLE_MAX)
+    decimal(number).filter(|&(value, _)| value <= MAX_MULTIPLE)
 }
 
 /// The least common multiple of two numbers, if it can be [scaled](scale).

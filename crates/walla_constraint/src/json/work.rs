@@ -7,7 +7,7 @@ use crate::work::{Bound, Budget, limit, of_pattern};
 
 /// Maximum number of pairs of patterns of names: the library compares the two, with up to 10,000
 /// steps.
-const PAIRS_MAX: u64 = 2_000;
+const MAX_PAIRS: u64 = 2_000;
 
 /// Checks a document whose parts are combined.
 pub(super) fn check_work(document: &Document, budget: &mut Budget) -> Result<(), ConstraintError> {
@@ -58,7 +58,7 @@ impl Checker<'_> {
             self.budget.pay(bound.work)?;
             for other in bounds.iter().skip(index + 1) {
                 self.pairs += 1;
-                limit("the number of pairs of \"patternProperties\"", self.pairs, PAIRS_MAX)?;
+                limit("the number of pairs of \"patternProperties\"", self.pairs, MAX_PAIRS)?;
                 let both = Bound::all(vec![bound.clone(), other.clone()])?;
                 // The work of both is taken once.
                 self.budget.pay(both.work.saturating_sub(bound.work.saturating_add(other.work)))?;

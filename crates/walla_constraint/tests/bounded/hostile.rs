@@ -11,10 +11,10 @@ use crate::Memory;
 use crate::common::{Random, compiler, small};
 
 /// The longest took 1 s in a build for tests on a busy machine; the rest is for busy machines.
-const TIME_MAX: Duration = Duration::from_secs(20);
+const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// Memory of one compilation and some masks in bytes.
-const BYTES_MAX: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
 struct Worst {
     time: Duration,
@@ -48,8 +48,8 @@ fn run(
     let source: String = constraint.sources()[0].chars().take(300).collect();
     worst.time = worst.time.max(compile);
     worst.bytes = worst.bytes.max(memory.peak());
-    assert!(start.elapsed() < TIME_MAX, "{compile:?}: {source}");
-    assert!(memory.peak() < BYTES_MAX, "{} kB: {source}", memory.peak() >> 10);
+    assert!(start.elapsed() < MAX_TIME, "{compile:?}: {source}");
+    assert!(memory.peak() < MAX_BYTES, "{} kB: {source}", memory.peak() >> 10);
     if let Err(error @ ConstraintError::Internal { .. }) = &result {
         panic!("{source}: {error}");
     }
@@ -282,8 +282,8 @@ fn first_rules_without_a_bound_are_refused() {
 fn a_mask_beyond_its_time_ends_the_reply_with_an_error() {
     let tokenizer = small("llama32-q4_0");
     let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
-    let time_max = Duration::from_millis(20);
-    let options = CompilerOptions { mask_time_max: time_max, ..CompilerOptions::default() };
+    let max_time = Duration::from_millis(20);
+    let options = CompilerOptions { max_mask_time: max_time, ..CompilerOptions::default() };
     let compiler = Compiler::new(vocabulary, options);
     let source = Constraint::lark("start: t\nt: t t t t | /[a-z]/ |");
     let grammar = compiler.compile(&source).unwrap();
@@ -294,7 +294,7 @@ fn a_mask_beyond_its_time_ends_the_reply_with_an_error() {
     let error = loop {
         let start = Instant::now();
         let result = matcher.mask(&mut words).map(drop).and_then(|()| matcher.accept(letter));
-        assert!(start.elapsed() < TIME_MAX);
+        assert!(start.elapsed() < MAX_TIME);
         match result {
             Ok(()) => steps += 1,
             Err(error) => break error,
@@ -302,7 +302,7 @@ fn a_mask_beyond_its_time_ends_the_reply_with_an_error() {
         assert!(steps < 1_000, "the limit is never reached");
     };
     assert!(steps > 0, "{steps}: {error}");
-    assert!(error.to_string().contains("CompilerOptions::mask_time_max"), "{error}");
+    assert!(error.to_string().contains("CompilerOptions::max_mask_time"), "{error}");
     assert!(error.is_final() && matcher.mask(&mut words) == Err(error));
     assert!(grammar.matcher().mask(&mut words).is_ok(), "others are not affected");
 }

@@ -82,17 +82,17 @@ fn sizes_are_those_of_the_allocator() {
 /// Their sources have some ten bytes each, and their lexers far more.
 #[test]
 fn small_sources_of_large_grammars_keep_the_limit_of_the_cache() {
-    const BYTES_MAX: usize = 4 << 20;
+    const MAX_BYTES: usize = 4 << 20;
     let memory = Memory::new();
     let vocabulary = Vocabulary::new(small("llama32-q4_0")).unwrap();
-    let options = CompilerOptions { cache_bytes_max: BYTES_MAX, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_cache_bytes: MAX_BYTES, ..CompilerOptions::default() };
     let compiler = Compiler::new(vocabulary, options);
     let before = memory.kept();
     for count in 1..=150 {
         compiler.compile(&Constraint::regex(format!("\\p{{L}}{{1,{count}}}"))).unwrap();
     }
     let (entries, counted) = compiler.cached();
-    assert!(entries > 2 && counted <= BYTES_MAX, "{entries} entries, {counted} bytes");
+    assert!(entries > 2 && counted <= MAX_BYTES, "{entries} entries, {counted} bytes");
     let kept = memory.kept() - before;
-    assert!(kept <= 2 * BYTES_MAX, "{kept} bytes kept");
+    assert!(kept <= 2 * MAX_BYTES, "{kept} bytes kept");
 }

@@ -84,18 +84,18 @@ pub fn mask(matcher: &mut Matcher, vocabulary: &Vocabulary) -> (MaskOutcome, Vec
 }
 
 /// A random reply: mostly uniform tokens at first, then tokens that close strings and brackets.
-/// `None` if it is not finished after `tokens_max` tokens.
+/// `None` if it is not finished after `max_tokens` tokens.
 pub fn reply(
     grammar: &Grammar,
     tokenizer: &Tokenizer,
     seed: u64,
-    tokens_max: usize,
+    max_tokens: usize,
 ) -> Option<String> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut matcher = grammar.matcher();
     let mut bytes = Vec::new();
     let freedom = random.below(30);
-    for step in 0..tokens_max {
+    for step in 0..max_tokens {
         if matcher.has_ended() {
             return Some(String::from_utf8(bytes).expect("UTF-8"));
         }

@@ -11,7 +11,7 @@ use crate::common::{Random, compiler, mask, small};
 
 /// Time for one compilation or mask. The longest one takes 0.3 s in a build with little
 /// optimisation; the rest is for busy machines. Without limits some take hours.
-const TIME_MAX: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_secs(60);
 
 fn compiled(compiler: &Compiler, constraint: &Constraint) -> Result<Duration, ConstraintError> {
     let start = Instant::now();
@@ -19,7 +19,7 @@ fn compiled(compiler: &Compiler, constraint: &Constraint) -> Result<Duration, Co
     let elapsed = start.elapsed();
     let source = format!("{constraint:?}");
     let source: String = source.chars().take(120).collect();
-    assert!(elapsed < TIME_MAX, "{source}: {elapsed:?}");
+    assert!(elapsed < MAX_TIME, "{source}: {elapsed:?}");
     if let Err(ConstraintError::Internal { message }) = &result {
         panic!("{source}: {message}");
     }
@@ -33,7 +33,7 @@ fn compiled(compiler: &Compiler, constraint: &Constraint) -> Result<Duration, Co
         let start = Instant::now();
         let mut words = vec![0; compiler.vocabulary().mask_words()];
         let result = matcher.mask(&mut words);
-        assert!(start.elapsed() < TIME_MAX, "{source}: a mask takes {:?}", start.elapsed());
+        assert!(start.elapsed() < MAX_TIME, "{source}: a mask takes {:?}", start.elapsed());
         match result {
             Ok(_) => {}
             Err(MatchError::Internal { message }) => panic!("{source}: {message}"),
@@ -321,7 +321,7 @@ fn sources_that_are_not_of_their_kind_are_refused() {
 fn limits_end_a_reply() {
     let tokenizer = small("llama32-q4_0");
     let vocabulary = walla_constraint::Vocabulary::new(tokenizer).unwrap();
-    let options = walla_constraint::CompilerOptions { lexer_states_max: 400, ..Default::default() };
+    let options = walla_constraint::CompilerOptions { max_lexer_states: 400, ..Default::default() };
     let compiler = Compiler::new(vocabulary, options);
     let grammar = compiler.compile(&Constraint::regex("(.*a.{12}b){3}")).unwrap();
     let mut ended = 0;

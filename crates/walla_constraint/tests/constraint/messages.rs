@@ -196,11 +196,11 @@ fn limits() {
         "the grammar is too complex: regular expressions and texts that need more work than \
          CompilerOptions::compile_fuel allows"
     );
-    let options = CompilerOptions { grammar_symbols_max: 50, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_grammar_symbols: 50, ..CompilerOptions::default() };
     assert_eq!(
         message(&with(options), Constraint::json_schema(large)),
         "the grammar is too complex: more symbols in the grammar than \
-         CompilerOptions::grammar_symbols_max allows"
+         CompilerOptions::max_grammar_symbols allows"
     );
     let options = CompilerOptions { mask_fuel: 50, ..CompilerOptions::default() };
     assert_eq!(
@@ -208,7 +208,7 @@ fn limits() {
         "the grammar is too complex: regular expressions and texts that need more work than \
          CompilerOptions::mask_fuel allows"
     );
-    let options = CompilerOptions { lexer_states_max: 400, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_lexer_states: 400, ..CompilerOptions::default() };
     let compiler = with(options);
     let grammar = compiler.compile(&Constraint::regex("(.*a.{12}b){3}")).unwrap();
     let mut errors = 0;
@@ -225,7 +225,7 @@ fn limits() {
             assert_eq!(
                 error.to_string(),
                 "the text exceeds a limit of the matcher: more lexer states than \
-                 CompilerOptions::lexer_states_max allows"
+                 CompilerOptions::max_lexer_states allows"
             );
             errors += 1;
             break;

@@ -8,26 +8,26 @@ use crate::common::{Random, accepts, compiler, exact_compiler, mask, schema, sma
 
 /// Longest text of a number without `enum` and `const`: a sign, the 16 digits of 2^53 - 1, a
 /// decimal point and six decimals.
-const NUMBER_CHARS_MAX: usize = 24;
+const MAX_NUMBER_CHARS: usize = 24;
 
 /// Schemas of numbers, and the number of characters of the longest text.
 fn numbers() -> Vec<(Value, usize)> {
     vec![
-        (json!({"type": "number"}), NUMBER_CHARS_MAX),
-        (json!({"type": "number", "format": "float"}), NUMBER_CHARS_MAX),
-        (json!({"type": "number", "format": "double"}), NUMBER_CHARS_MAX),
+        (json!({"type": "number"}), MAX_NUMBER_CHARS),
+        (json!({"type": "number", "format": "float"}), MAX_NUMBER_CHARS),
+        (json!({"type": "number", "format": "double"}), MAX_NUMBER_CHARS),
         (json!({"type": "number", "minimum": 0, "maximum": 10}), 9), // 10.000000
         (json!({"type": "number", "minimum": -10, "maximum": 10}), 10),
         (json!({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}), 8),
         (json!({"type": "number", "minimum": 0}), 23),
         (json!({"type": "number", "exclusiveMinimum": 0}), 23),
-        (json!({"type": "number", "maximum": 0}), NUMBER_CHARS_MAX),
-        (json!({"type": "number", "maximum": -1.5}), NUMBER_CHARS_MAX),
-        (json!({"type": "number", "exclusiveMaximum": -1.5}), NUMBER_CHARS_MAX),
+        (json!({"type": "number", "maximum": 0}), MAX_NUMBER_CHARS),
+        (json!({"type": "number", "maximum": -1.5}), MAX_NUMBER_CHARS),
+        (json!({"type": "number", "exclusiveMaximum": -1.5}), MAX_NUMBER_CHARS),
         (json!({"type": "number", "minimum": 0.1, "maximum": 0.30000000000000004}), 8),
         (json!({"type": "number", "exclusiveMinimum": 0.1, "exclusiveMaximum": 0.3}), 8),
         (json!({"type": "number", "minimum": 1e-7, "maximum": 7e-6}), 8),
-        (json!({"type": "number", "exclusiveMaximum": 1e9}), NUMBER_CHARS_MAX),
+        (json!({"type": "number", "exclusiveMaximum": 1e9}), MAX_NUMBER_CHARS),
         (json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1e12}), 16),
         (json!({"type": "number", "minimum": 0, "exclusiveMaximum": 9007199254740991_u64}), 16),
         (json!({"type": "number", "minimum": 9007199254740000_u64}), 23),
@@ -38,10 +38,10 @@ fn numbers() -> Vec<(Value, usize)> {
         (json!({"type": "integer", "minimum": 0}), 16),
         (json!({"type": "integer", "minimum": -10, "maximum": 1000}), 4),
         (json!({"type": "integer", "multipleOf": 7}), 17),
-        (json!({"type": ["number", "integer"]}), NUMBER_CHARS_MAX),
+        (json!({"type": ["number", "integer"]}), MAX_NUMBER_CHARS),
         (json!({"minimum": 3, "type": "number"}), 23),
         (json!({"allOf": [{"type": "number", "minimum": -1}, {"maximum": 1}]}), 9),
-        (json!({"anyOf": [{"type": "number", "maximum": 3}, {"type": "null"}]}), NUMBER_CHARS_MAX),
+        (json!({"anyOf": [{"type": "number", "maximum": 3}, {"type": "null"}]}), MAX_NUMBER_CHARS),
         (json!({"$ref": "#/$defs/n", "$defs": {"n": {"type": "number", "minimum": 0}}}), 23),
     ]
 }
@@ -72,18 +72,18 @@ fn longest(compiler: &Compiler, value: &Value, seed: u64) -> String {
 #[test]
 fn the_longest_text_of_a_number_is_bounded() {
     let compiler = compiler(small("llama32-q4_0"));
-    for (value, chars_max) in numbers() {
+    for (value, max_chars) in numbers() {
         let validator = jsonschema::validator_for(&value).unwrap();
         let mut longest_chars = 0;
         for seed in 1..=30 {
             let text = longest(&compiler, &value, seed);
             let found: Value = serde_json::from_str(&text).unwrap();
             assert!(validator.is_valid(&found), "{value}: {text}");
-            assert!(text.len() <= chars_max, "{value}: {text}");
+            assert!(text.len() <= max_chars, "{value}: {text}");
             longest_chars = longest_chars.max(text.len());
         }
         // The bound is not much too high.
-        assert!(longest_chars + 3 >= chars_max, "{value}: {longest_chars} of {chars_max}");
+        assert!(longest_chars + 3 >= max_chars, "{value}: {longest_chars} of {max_chars}");
     }
 }
 

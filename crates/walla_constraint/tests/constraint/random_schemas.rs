@@ -207,7 +207,7 @@ fn texts_of_random_schemas_are_valid() {
     let options = VocabularyOptions { forced_tokens: false };
     let tokenizer = small("tinystories-260k");
     let vocabulary = Vocabulary::with_options(tokenizer.clone(), options).unwrap();
-    let options = CompilerOptions { cache_entries_max: 8, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_cache_entries: 8, ..CompilerOptions::default() };
     let compiler = (Compiler::new(vocabulary, options), tokenizer);
     let (next, compiled) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {

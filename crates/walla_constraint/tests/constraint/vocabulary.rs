@@ -154,7 +154,7 @@ fn threads_wait_for_one_compilation() {
     let vocabulary = Vocabulary::new(crate::common::demo()).unwrap();
     let tables = vocabulary.bytes();
     assert!(tables > 100 * vocabulary.tokens());
-    let options = CompilerOptions { cache_entries_max: 3, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_cache_entries: 3, ..CompilerOptions::default() };
     let compiler = Compiler::new(vocabulary, options);
     for number in 0..6 {
         let numbers = format!("[a-f]{{1,{}}}(g|h){{3,9}}", 50 + number);
@@ -181,7 +181,7 @@ fn results_are_cached_and_shared_between_threads() {
     fn is_shared<T: Send + Sync + 'static>(_: &T) {}
     fn is_sent<T: Send + 'static>(_: T) {}
     let vocabulary = Vocabulary::new(crate::common::demo()).unwrap();
-    let options = CompilerOptions { cache_entries_max: 2, ..CompilerOptions::default() };
+    let options = CompilerOptions { max_cache_entries: 2, ..CompilerOptions::default() };
     let compiler = Arc::new(Compiler::new(vocabulary, options));
     is_shared(&compiler);
     is_shared(compiler.vocabulary());

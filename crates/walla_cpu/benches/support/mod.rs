@@ -105,7 +105,7 @@ pub struct Bench {
 
 const PAGE_TOKENS: u32 = 32;
 const CONTEXT: u32 = 1024;
-const SEQUENCES_MAX: u32 = 64;
+const MAX_SEQUENCES: u32 = 64;
 /// Pages of the cache, shared equally by the sequences of a step.
 const PAGES: u32 = 512;
 pub const VOCAB_NONE: u32 = 16;
@@ -120,24 +120,24 @@ impl Bench {
     ) -> Self {
         let mut device = CpuDevice::new(options).expect("opens");
         let layout = StepLayout {
-            rows_max: rows,
-            outputs_max: rows.min(SEQUENCES_MAX),
-            biases_max: 1,
-            sequences_max: SEQUENCES_MAX,
+            max_rows: rows,
+            max_outputs: rows.min(MAX_SEQUENCES),
+            max_biases: 1,
+            max_sequences: MAX_SEQUENCES,
             pages_per_sequence: CONTEXT / PAGE_TOKENS,
         };
         let step = (
             device.create_host("step", layout.bytes()).expect("fits"),
             device.create_buffer("step", layout.bytes()).expect("fits"),
         );
-        let logits = layout.outputs_max as usize * vocab as usize * 4;
+        let logits = layout.max_outputs as usize * vocab as usize * 4;
         let program = Program {
             name: "bench".to_owned(),
             phase: Phase::Decode,
             pure_decode: false,
-            rows_max: rows,
-            outputs_max: layout.outputs_max,
-            context_max: CONTEXT,
+            max_rows: rows,
+            max_outputs: layout.max_outputs,
+            max_context: CONTEXT,
             vocab,
             slots: slots.iter().map(|width| SlotDesc { width: *width as u32 }).collect(),
             cache: cache(&mut device),
@@ -156,23 +156,23 @@ impl Bench {
         self.time_of(rows, sequences, position, ops, (0.7, 100))
     }
 
-    /// Seconds of one run: the minimum of up to `runs_max` runs within `seconds_max`.
+    /// Seconds of one run: the minimum of up to `max_runs` runs within `max_seconds`.
     pub fn time_of(
         &mut self,
         rows: u32,
         sequences: u32,
         position: u32,
         ops: &[Op],
-        (seconds_max, runs_max): (f64, u32),
+        (max_seconds, max_runs): (f64, u32),
     ) -> f64 {
         let step = self.prepare(rows, sequences, position, ops);
         let mut best = f64::INFINITY;
         let began = Instant::now();
         let mut runs = 0;
-        while runs < 3 || (began.elapsed().as_secs_f64() < seconds_max && runs < runs_max) {
+        while runs < 3 || (began.elapsed().as_secs_f64() < max_seconds && runs < max_runs) {
             let start = now();
             self.launch(step);
-            self.device.synchronise().expect("runs");
+            self.device.synchronize().expect("runs");
             best = best.min(now() - start);
             runs += 1;
         }
@@ -236,7 +236,7 @@ impl Bench {
         };
         self.device.write_host(self.step.0, 0, layout.bytes(), &mut write).expect("writes");
         self.device.upload(stream, self.step.0, self.step.1, layout.bytes()).expect("uploads");
-        self.device.synchronise().expect("uploads");
+        self.device.synchronize().expect("uploads");
     }
 
     /// Launches a prepared step.
@@ -257,7 +257,7 @@ pub fn cache(device: &mut CpuDevice, layers: &[CacheLayer]) -> CacheId {
         layers: layers.to_vec(),
         pages: 1 + PAGES,
         page_tokens: PAGE_TOKENS,
-        sequences_max: SEQUENCES_MAX,
+        max_sequences: MAX_SEQUENCES,
         kv_type: KvType::F16,
     };
     device.create_cache(&desc).expect("fits")

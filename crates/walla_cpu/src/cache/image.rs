@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use walla_device::{CacheDesc, CacheImage, CachePart, ImageNumber, ImagePart, ImageState, KvType};
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 use super::kv::KvLayer;
 use super::{Cache, CacheLayer, ConvLayer, DeltaLayer, Layer, RECENT};
@@ -98,9 +98,9 @@ pub(crate) fn bytes_of(desc: &CacheDesc, part: &CachePart<'_>) -> Option<usize> 
         }
         CachePart::State { sequence, index } => {
             let bytes = desc.layers.iter().filter_map(state_bytes).nth(index as usize)?;
-            (sequence < desc.sequences_max).then_some(bytes)
+            (sequence < desc.max_sequences).then_some(bytes)
         }
-        CachePart::Recent { sequence } => (sequence < desc.sequences_max).then_some(RECENT_BYTES),
+        CachePart::Recent { sequence } => (sequence < desc.max_sequences).then_some(RECENT_BYTES),
     }
 }
 
@@ -144,7 +144,7 @@ impl Cache {
     }
 }
 
-const _: () = assert!(RECENT_BYTES == PENALTY_WINDOW_MAX as usize * 4);
+const _: () = assert!(RECENT_BYTES == MAX_PENALTY_WINDOW as usize * 4);
 
 impl KvLayer {
     /// Copies page `page` to or from place `index` of an image of `of` pages, which begins with

@@ -52,7 +52,7 @@ fn scale_of(numbers: &[f32]) -> (u16, f32) {
 }
 
 /// `number` in units of `scale`; 0 if `scale` is 0 or NaN.
-fn quantise(number: f32, scale: f32) -> i8 {
+fn quantize(number: f32, scale: f32) -> i8 {
     let units = if scale > 0.0 { number / scale } else { 0.0 };
     units.round_ties_even().clamp(-127.0, 127.0) as i8
 }
@@ -174,11 +174,11 @@ impl KvLayer {
                 }
                 let keys: &mut [i8] = self.keys.as_mut_slice();
                 for (d, key) in key.iter().enumerate() {
-                    keys[key_at(d)] = quantise(*key, key_scale);
+                    keys[key_at(d)] = quantize(*key, key_scale);
                 }
                 let values: &mut [i8] = self.values.as_mut_slice();
                 for (to, value) in values[value_at..].iter_mut().zip(value) {
-                    *to = quantise(*value, value_scale);
+                    *to = quantize(*value, value_scale);
                 }
             }
             KvType::F16 => {

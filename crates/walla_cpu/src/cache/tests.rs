@@ -15,7 +15,7 @@ fn cache(kv_type: KvType) -> Cache {
     let plain = CacheLayer::Kv { kv_heads: 1, head_dim: DIM as u32, rope: None };
     let conv = CacheLayer::ShortConv { width: 4, taps: 3 };
     let layers = vec![kv, conv, plain];
-    let desc = CacheDesc { layers, pages: 5, page_tokens: 6, sequences_max: 3, kv_type };
+    let desc = CacheDesc { layers, pages: 5, page_tokens: 6, max_sequences: 3, kv_type };
     Cache::new(&desc, &[rope()]).unwrap()
 }
 

@@ -76,7 +76,7 @@ pub struct EncoderProgram {
     /// In order.
     pub layers: Vec<EncoderLayer>,
     /// Rows of all texts of one call: at least 1.
-    pub rows_max: u32,
+    pub max_rows: u32,
 }
 
 /// An encoder on the host's cores.
@@ -120,7 +120,7 @@ impl CpuEncoder {
             info,
             variant,
             pool,
-            room: MemoryBudget::new(options.memory_bytes_max),
+            room: MemoryBudget::new(options.max_memory_bytes),
             memory: MemoryUse::default(),
             matrices: Vec::new(),
             vectors: Vec::new(),

@@ -7,7 +7,7 @@ use crate::forward::attention::QUERIES;
 use crate::matrix::Matrix;
 use crate::memory::Bytes;
 use crate::operands::PANEL;
-use crate::quantise::GROUP;
+use crate::quantize::GROUP;
 use crate::sync::Mutex;
 use crate::workspace::{Sizes, Workspace};
 
@@ -82,9 +82,9 @@ impl Prepared {
         let rows_of = |id: MatrixId| matrices[id.0 as usize].rows;
         let (vocab, context) = (rows_of(self.program.tokens), rows_of(self.program.positions));
         let rows = texts.iter().fold(0, |rows: usize, text| rows.saturating_add(text.len()));
-        let rows_max = self.program.rows_max as usize;
-        if rows > rows_max {
-            return Err(DeviceError::Invalid(format!("{rows} rows, at most {rows_max}")));
+        let max_rows = self.program.max_rows as usize;
+        if rows > max_rows {
+            return Err(DeviceError::Invalid(format!("{rows} rows, at most {max_rows}")));
         }
         for text in texts {
             if !(1..=context).contains(&text.len()) {
@@ -109,7 +109,7 @@ pub(super) fn sizes(
 ) -> Result<EncoderSizes, DeviceError> {
     let check = Check { matrices, vectors };
     let tokens = check.matrix("tokens", program.tokens)?;
-    let (width, rows) = (tokens.cols, program.rows_max as usize);
+    let (width, rows) = (tokens.cols, program.max_rows as usize);
     let heads = program.heads as usize;
     if rows == 0 || heads == 0 || !width.is_multiple_of(heads) {
         let what = format!("{rows} rows, {heads} heads for a width of {width}");
@@ -125,7 +125,7 @@ pub(super) fn sizes(
     check.norm(&program.norm, width)?;
     let context = check.matrix("positions", program.positions)?.rows;
     let mut all = Sizes { rows, row: width, ..Sizes::default() };
-    let (mut hidden_max, mut product) = (0, 0);
+    let (mut max_hidden, mut product) = (0, 0);
     for layer in &program.layers {
         for part in &layer.attention {
             check.linear(part, (width, width))?;
@@ -136,14 +136,14 @@ pub(super) fn sizes(
         check.linear(&layer.down, (width, hidden))?;
         check.norm(&layer.attention_norm, width)?;
         check.norm(&layer.output_norm, width)?;
-        hidden_max = hidden.max(hidden_max);
+        max_hidden = hidden.max(max_hidden);
         product = width.next_multiple_of(PANEL).saturating_mul(3);
     }
     let of_rows = |numbers: usize| rows.saturating_mul(numbers);
-    all.slots = vec![of_rows(width), of_rows(width), of_rows(hidden_max)];
+    all.slots = vec![of_rows(width), of_rows(width), of_rows(max_hidden)];
     all.product = of_rows(product);
-    all.groups = of_rows(width.max(hidden_max)) / GROUP;
-    all.row = width.max(hidden_max);
+    all.groups = of_rows(width.max(max_hidden)) / GROUP;
+    all.row = width.max(max_hidden);
     let (dim, text) = (width / heads, context.min(rows).next_multiple_of(16));
     Ok(EncoderSizes {
         shared: all,

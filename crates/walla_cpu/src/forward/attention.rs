@@ -66,7 +66,7 @@ impl Frame<'_> {
 }
 
 /// Maximum number of query heads per KV head; checked when a program is prepared.
-pub(crate) const GROUP_MAX: usize = 64;
+pub(crate) const MAX_GROUP: usize = 64;
 /// Maximum number of queries whose scores one tile holds.
 pub(crate) const QUERIES: usize = 8;
 
@@ -196,7 +196,7 @@ impl Attention<'_> {
         for (r, row) in run.iter().enumerate() {
             let own = self.cells(row);
             let scores = &mut scores[r * self.group * scores_width..][..self.group * scores_width];
-            let (scale, mut sums) = (self.scale(row), [0.0; GROUP_MAX]);
+            let (scale, mut sums) = (self.scale(row), [0.0; MAX_GROUP]);
             for (scores, sum) in scores.chunks_mut(scores_width).zip(&mut sums) {
                 let own = &mut scores[own.start - start..own.end - start];
                 *sum = kernels::softmax_weights(self.variant, own, scale);
@@ -242,7 +242,7 @@ impl Attention<'_> {
                 scores.chunks_mut(cells).for_each(|scores| scores[at + i] *= scale);
             }
         });
-        let (scale, mut sums) = (self.scale(row), [0.0; GROUP_MAX]);
+        let (scale, mut sums) = (self.scale(row), [0.0; MAX_GROUP]);
         for (scores, sum) in scores.chunks_mut(cells).zip(&mut sums) {
             *sum = kernels::softmax_weights(self.variant, scores, scale);
         }

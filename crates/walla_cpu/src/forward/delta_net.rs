@@ -42,7 +42,7 @@ impl Frame<'_> {
         if rows.is_empty() {
             return;
         }
-        self.normalise(*x, norm, rows.len(), &|row| row);
+        self.normalize(*x, norm, rows.len(), &|row| row);
         let Layer::Delta(delta) = &mut self.cache.layers[*layer as usize] else { return };
         let linears = [input, alpha, beta];
         let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
@@ -91,7 +91,7 @@ impl Frame<'_> {
                 for (head, numbers) in heads.chunks_mut(dim).enumerate() {
                     let part = (first / dim + head) / shape.key_heads as usize;
                     if let Some(scale) = scales.get(part) {
-                        normalise(numbers, *eps, *scale);
+                        normalize(numbers, *eps, *scale);
                     }
                 }
             }
@@ -172,7 +172,7 @@ impl Rule<'_> {
 }
 
 /// `x * scale / sqrt(sum(x^2) + eps)`.
-fn normalise(x: &mut [f32], eps: f32, scale: f32) {
+fn normalize(x: &mut [f32], eps: f32, scale: f32) {
     let factor = scale / (scalar::dot(x, x) + eps).sqrt();
     x.iter_mut().for_each(|x| *x *= factor);
 }
@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn normalised_heads_have_the_scale_as_length_and_zeros_stay_zeros() {
+    fn normalized_heads_have_the_scale_as_length_and_zeros_stay_zeros() {
         let mut x = [3.0, 4.0];
-        normalise(&mut x, 0.0, 0.5);
+        normalize(&mut x, 0.0, 0.5);
         assert_eq!(x, [0.3, 0.4]);
         let mut zeros = [0.0; 4];
-        normalise(&mut zeros, 1e-6, 1.0);
+        normalize(&mut zeros, 1e-6, 1.0);
         assert_eq!(zeros, [0.0; 4]);
     }
 }

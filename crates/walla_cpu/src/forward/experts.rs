@@ -12,7 +12,7 @@ use crate::memory::Bytes;
 use crate::operands::{Input, PANEL, Products, ROWS};
 use crate::options::Variant;
 use crate::pool::Pool;
-use crate::quantise::{GROUP, Group};
+use crate::quantize::{GROUP, Group};
 use crate::scalar;
 use crate::tile::Tile;
 use crate::work;
@@ -43,7 +43,7 @@ impl Frame<'_> {
         if rows == 0 {
             return;
         }
-        self.normalise(*x, norm, rows, &|row| row);
+        self.normalize(*x, norm, rows, &|row| row);
         let [router, gate, up, down] =
             [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
         let bias = selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());

@@ -65,7 +65,7 @@ impl Frame<'_> {
         h: Slot,
     ) {
         let rows = self.rows.len();
-        self.normalise(x, norm, rows, &|row| row);
+        self.normalize(x, norm, rows, &|row| row);
         let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
         let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
         let (starts, padded) = (joined.starts(), joined.width());
@@ -103,7 +103,7 @@ impl Frame<'_> {
         y: Slot,
     ) {
         let rows = self.rows.len();
-        self.normalise(x, norm, rows, &|row| row);
+        self.normalize(x, norm, rows, &|row| row);
         let matrix = &self.matrices[linear.matrix.0 as usize];
         let bias = linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
         let joined = Joined::new([matrix]);

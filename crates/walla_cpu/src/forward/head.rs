@@ -1,6 +1,6 @@
 use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut, mask_words};
 use walla_device::{Linear, Norm, Slot};
-use walla_types::CANDIDATES_MAX;
+use walla_types::MAX_CANDIDATES;
 
 use super::Frame;
 use super::linear::{Joined, Tools, first};
@@ -20,7 +20,7 @@ impl Frame<'_> {
         suppressed: &[u32],
     ) {
         let outputs = self.outputs;
-        self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
+        self.normalize(x, norm, outputs.len(), &|o| outputs[o].row as usize);
         let matrix = &self.matrices[linear.matrix.0 as usize];
         let Workspace { normed, groups, workers, .. } = &mut *self.workspace;
         let logits = &mut self.logits[..outputs.len() * matrix.rows];
@@ -47,7 +47,7 @@ impl Frame<'_> {
     /// `h[o] = norm(x[row(o)])`.
     pub(super) fn hidden(&mut self, x: Slot, norm: &Norm) {
         let outputs = self.outputs;
-        self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
+        self.normalize(x, norm, outputs.len(), &|o| outputs[o].row as usize);
         let width = self.vectors[norm.weight.0 as usize].len();
         let normed = first(&self.workspace.normed, outputs.len() * width);
         self.logits[..normed.len()].copy_from_slice(normed);
@@ -65,7 +65,7 @@ impl Frame<'_> {
         };
         let (cache, logits, workers) = (&*self.cache, &*self.logits, &self.workspace.workers);
         let variant = self.variant;
-        let candidates_width = CANDIDATES_MAX as usize;
+        let candidates_width = MAX_CANDIDATES as usize;
         let candidates = &mut result.candidates[..outputs.len() * candidates_width];
         let rows = &mut result.rows[..outputs.len()];
         // Candidates and result rows are separate arrays. Candidates are written first; rows count

@@ -7,7 +7,7 @@ use crate::memory::Bytes;
 use crate::operands::{Input, PANEL, Products, ROWS};
 use crate::options::Variant;
 use crate::pool::Pool;
-use crate::quantise::{GROUP, Group};
+use crate::quantize::{GROUP, Group};
 use crate::sync::Mutex;
 use crate::tile::Tile;
 use crate::work;
@@ -15,7 +15,7 @@ use crate::workspace::{Scratch, Workspace};
 
 impl Frame<'_> {
     /// Normalises `count` rows of `x` (row `pick(i)` for each `i`) into the workspace's `normed`.
-    pub(super) fn normalise(
+    pub(super) fn normalize(
         &mut self,
         x: Slot,
         norm: &Norm,

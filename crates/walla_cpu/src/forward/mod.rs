@@ -75,13 +75,13 @@ pub(crate) struct Frame<'a> {
     pub biases: &'a [BiasRow],
     /// `[masks, mask_words(vocab)]`.
     pub masks: &'a [u32],
-    /// `[sequences_max, pages_per_sequence]`.
+    /// `[max_sequences, pages_per_sequence]`.
     pub tables: &'a [u32],
     pub matrices: &'a [Matrix],
     pub vectors: &'a [Vec<f32>],
     pub ropes: &'a [Rope],
     pub cache: &'a mut Cache,
-    /// `[outputs_max, vocab]`.
+    /// `[max_outputs, vocab]`.
     pub logits: &'a mut [f32],
     /// The result block that the step selected.
     pub result: &'a mut [u8],

@@ -26,7 +26,7 @@ impl Frame<'_> {
         let Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op else {
             return;
         };
-        self.normalise(*x, norm, self.rows.len(), &|row| row);
+        self.normalize(*x, norm, self.rows.len(), &|row| row);
         let matrix = |linear: &Linear| &self.matrices[linear.matrix.0 as usize];
         let head_dim = shape.head_dim as usize;
         let (q_width, kv_width) =

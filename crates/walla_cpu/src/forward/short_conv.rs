@@ -20,7 +20,7 @@ impl Frame<'_> {
         out: Slot,
     ) {
         let rows = self.rows;
-        self.normalise(x, norm, rows.len(), &|row| row);
+        self.normalize(x, norm, rows.len(), &|row| row);
         let Layer::Conv(conv) = &mut self.cache.layers[layer] else { return };
         let matrices = linears.map(|linear| &self.matrices[linear.matrix.0 as usize]);
         let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));

@@ -5,7 +5,7 @@ use walla_device::{philox4x32, unit_interval};
 use super::*;
 use crate::int_dot;
 use crate::operands::ROWS;
-use crate::quantise::{GROUP, Group};
+use crate::quantize::{GROUP, Group};
 use crate::work::ThreadCosts;
 
 fn word(i: u32, seed: u32) -> u32 {
@@ -194,8 +194,8 @@ fn put_factors(ty: TensorType, block: &mut [u8], bits: u16) {
 /// from zero. Scales are the largest, the smallest, infinite and NaN.
 #[test]
 fn extreme_blocks_agree_with_plain_rust() {
-    let quantised = TensorType::ALL.into_iter().filter(|ty| ty.is_quantised());
-    for (ty, variant) in quantised.flat_map(|ty| simd().map(move |variant| (ty, variant))) {
+    let quantized = TensorType::ALL.into_iter().filter(|ty| ty.is_quantized());
+    for (ty, variant) in quantized.flat_map(|ty| simd().map(move |variant| (ty, variant))) {
         let cols = columns(ty)[1];
         // The bits of f16: 1, 65504, -65504, the least above zero, infinity, NaN; or exponents.
         let factors: &[u16] = match ty {

@@ -173,9 +173,9 @@ fn biases_and_penalties_affect_the_draw_and_not_the_log_probability() {
     assert_eq!(draw(&logits, GREEDY, &[bias], &[0; 256]).token, 2);
     let mut recent = [0; 256];
     recent[8] = 1;
-    let penalised = OutputRow { presence_penalty: 0.2, penalty_window: 2, ..GREEDY };
-    assert_eq!(draw(&logits, penalised, &[], &recent).token, 2);
-    let short = OutputRow { penalty_window: 1, ..penalised };
+    let penalized = OutputRow { presence_penalty: 0.2, penalty_window: 2, ..GREEDY };
+    assert_eq!(draw(&logits, penalized, &[], &recent).token, 2);
+    let short = OutputRow { penalty_window: 1, ..penalized };
     assert_eq!(draw(&logits, short, &[], &recent), plain);
 }
 

@@ -8,7 +8,7 @@ use walla_types::TensorType;
 use super::{block_of, by_type_and_rows, has_halves, is_signed, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{Group, round_block};
+use crate::quantize::{Group, round_block};
 
 /// Prefetch distance of weights, see the AVX-512 kernel.
 const PREFETCH_BYTES: usize = 16384;
@@ -29,8 +29,8 @@ pub(super) struct Rows<'a> {
 /// floats are in memory between groups: one load and one store for a group's 32 products.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-    if ty.is_quantised() {
-        multiply_quantised(ty, panel, input, out);
+    if ty.is_quantized() {
+        multiply_quantized(ty, panel, input, out);
     } else {
         multiply_floats(ty, panel, input, out);
     }
@@ -62,13 +62,13 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-/// Generates `quantised`, which calls the `dots` of the enclosing module.
-macro_rules! quantised_kernel {
+/// Generates `quantized`, which calls the `dots` of the enclosing module.
+macro_rules! quantized_kernel {
     ($features:literal) => {
         /// Products of a quantised panel: blocks of rows, and 8 lanes at a time.
         #[inline]
         #[target_feature(enable = $features)]
-        fn multiply_quantised(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+        fn multiply_quantized(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
             let (cols, rows) = (input.cols, input.rows());
             let mut first = 0;
             while first < rows {
@@ -76,7 +76,7 @@ macro_rules! quantised_kernel {
                 for lanes in 0..2 {
                     let x = Rows { groups: input.groups, all: rows, first };
                     by_type_and_rows!(
-                        quantised,
+                        quantized,
                         [
                             Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs,
                             Mxfp4
@@ -94,7 +94,7 @@ macro_rules! quantised_kernel {
         /// Integer dot products group by group.
         #[inline]
         #[target_feature(enable = $features)]
-        fn quantised<const TY: u32, const R: usize>(
+        fn quantized<const TY: u32, const R: usize>(
             panel: &[u8],
             lanes: usize,
             cols: usize,
@@ -142,9 +142,9 @@ macro_rules! quantised_kernel {
         }
     };
 }
-pub(super) use quantised_kernel;
+pub(super) use quantized_kernel;
 
-quantised_kernel!("avx2,fma,f16c");
+quantized_kernel!("avx2,fma,f16c");
 
 /// `acc + scale * (scale_x * dot)`, fused.
 #[inline]

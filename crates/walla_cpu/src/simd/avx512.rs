@@ -7,7 +7,7 @@ use walla_types::TensorType;
 use super::{by_type_and_rows, has_halves, is_signed, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
+use crate::quantize::{Group, MAGIC, MAGIC_BITS, round_block};
 
 /// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load
 /// with a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48
@@ -18,9 +18,9 @@ const PREFETCH_BYTES: usize = 16384;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     let rows = input.rows();
-    if ty.is_quantised() {
+    if ty.is_quantized() {
         by_type_and_rows!(
-            quantised,
+            quantized,
             [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs, Mxfp4],
             ty,
             rows,
@@ -49,7 +49,7 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 /// weight register is unpacked once for all rows; activations are broadcast from memory.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn quantised<const TY: u32, const R: usize>(
+fn quantized<const TY: u32, const R: usize>(
     panel: &[u8],
     cols: usize,
     x: &[Group],

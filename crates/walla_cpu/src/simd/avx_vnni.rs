@@ -5,17 +5,17 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::avx2::{self, Rows, add, codes, factors, prefetch, quantised_kernel, store};
+use super::avx2::{self, Rows, add, codes, factors, prefetch, quantized_kernel, store};
 use super::{block_of, by_type_and_rows, has_halves, is_signed};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
+use crate::quantize::{Group, MAGIC, MAGIC_BITS, round_block};
 
 /// Products of one panel with the rows of `input`: up to eight rows and 8 lanes at a time.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-    if ty.is_quantised() {
-        multiply_quantised(ty, panel, input, out);
+    if ty.is_quantized() {
+        multiply_quantized(ty, panel, input, out);
     } else {
         avx2::multiply_floats(ty, panel, input, out);
     }
@@ -27,7 +27,7 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-quantised_kernel!("avx2,fma,f16c,avxvnni");
+quantized_kernel!("avx2,fma,f16c,avxvnni");
 
 /// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
 /// With few rows the chains are split, see the AVX-512 kernel.

@@ -11,7 +11,7 @@ use walla_types::{TensorType, e8m0_half};
 use super::{by_type_and_rows, has_halves, is_signed, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{GROUP, Group, round_block};
+use crate::quantize::{GROUP, Group, round_block};
 
 /// A range of rows of a block of rounded activations.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
         for lanes in 0..4 {
             let x = Rows { groups: input.groups, all: rows, first };
             by_type_and_rows!(
-                quantised,
+                quantized,
                 [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs, Mxfp4],
                 ty,
                 count,
@@ -52,7 +52,7 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 /// Integer dot products group by group, as in the AVX2 kernel.
 #[inline]
 #[target_feature(enable = "neon")]
-fn quantised<const TY: u32, const R: usize>(
+fn quantized<const TY: u32, const R: usize>(
     panel: &[u8],
     lanes: usize,
     cols: usize,

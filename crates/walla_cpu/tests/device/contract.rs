@@ -42,9 +42,9 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
             }
             assert!(started.elapsed() < Duration::from_secs(120), "{refused}");
         }
-        harness.device.synchronise().unwrap();
+        harness.device.synchronize().unwrap();
     }
-    harness.device.synchronise().unwrap();
+    harness.device.synchronize().unwrap();
     assert!(harness.device.poll(harness.event).unwrap());
     harness.read_results().unwrap();
 }
@@ -87,7 +87,7 @@ fn processor_times(harness: &mut Harness, rows: &[Row]) -> [Duration; 2] {
             while polls && !harness.device.poll(harness.event).unwrap() {
                 std::thread::yield_now();
             }
-            harness.device.synchronise_event(harness.event).unwrap();
+            harness.device.synchronize_event(harness.event).unwrap();
             *ran += processor_time() - start;
             assert!(harness.device.poll(harness.event).unwrap());
             harness.read_results().unwrap();
@@ -135,7 +135,7 @@ fn a_full_queue_is_an_error_and_clears() {
         assert!(pushed < 10_000, "a queue without bound");
     };
     assert!(matches!(error, DeviceError::Failed { call: "launch", .. }), "{error}");
-    harness.device.synchronise().unwrap();
+    harness.device.synchronize().unwrap();
     let clear = CacheCommand::ClearSequence { sequence: 1 };
     harness.device.run_cache_ops(harness.stream, harness.cache, &[clear]).unwrap();
     assert_eq!(harness.run(&row, &greedy()), before, "there is room again, and nothing is amiss");
@@ -199,9 +199,9 @@ fn an_invalid_step_block_is_one_error_without_other_effects() {
         let before = harness.run(&good, &greedy());
         for bad in [Row(0, 0, 70, true), Row(0, 999, 3, true), Row(SEQUENCES, 0, 3, true)] {
             harness.enqueue(&[bad], &greedy());
-            let error = harness.device.synchronise().unwrap_err();
+            let error = harness.device.synchronize().unwrap_err();
             assert!(matches!(error, DeviceError::Invalid(_)), "{error}");
-            harness.device.synchronise().unwrap();
+            harness.device.synchronize().unwrap();
             assert!(harness.device.poll(harness.event).unwrap(), "what is behind it goes on");
             assert_eq!(harness.read_results().unwrap(), u64::MAX, "not those of the step before");
         }
@@ -222,7 +222,7 @@ fn an_output_of_another_place_than_its_row_is_refused() {
         harness.enqueue_with(&row, &greedy(), &|view| {
             (view.outputs[0].sequence, view.outputs[0].position) = (sequence, position);
         });
-        let error = harness.device.synchronise().unwrap_err();
+        let error = harness.device.synchronize().unwrap_err();
         let said = matches!(&error, DeviceError::Invalid(words) if words.contains("its row has"));
         assert!(said, "{error}");
     }
@@ -255,7 +255,7 @@ fn memory_is_counted_and_capped() {
     assert!(memory.weight_bytes > 0 && memory.cache_bytes > 0);
     assert!(memory.workspace_bytes > 0 && memory.host_bytes > 0);
     let options =
-        OpenOptions { threads: Some(1), memory_bytes_max: Some(1 << 20), ..OpenOptions::default() };
+        OpenOptions { threads: Some(1), max_memory_bytes: Some(1 << 20), ..OpenOptions::default() };
     let mut device = CpuBackend::default().open("cpu", &options).unwrap();
     device.create_buffer("half", 1 << 19).unwrap();
     let error = device.create_buffer("more", (1 << 19) + 1).unwrap_err();
@@ -269,7 +269,7 @@ fn memory_is_counted_and_capped() {
         layers: vec![CacheLayer::Kv { kv_heads: 8, head_dim: 128, rope: None }],
         pages: u32::MAX,
         page_tokens: 1 << 20,
-        sequences_max: 1,
+        max_sequences: 1,
         kv_type: KvType::F16,
     };
     assert!(matches!(device.create_cache(&cache), Err(DeviceError::OutOfMemory { .. })));

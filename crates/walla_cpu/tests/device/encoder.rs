@@ -9,7 +9,7 @@ use walla_types::TensorType;
 
 const VOCAB: usize = 40;
 const CONTEXT: usize = 70;
-const ROWS_MAX: u32 = 160;
+const MAX_ROWS: u32 = 160;
 
 /// Sizes of an encoder.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl Builder {
             output_norm: builder.norm(width),
         };
         let layers = vec![layer(self, true), layer(self, false)];
-        EncoderProgram { tokens, types, positions, norm, heads, layers, rows_max: ROWS_MAX }
+        EncoderProgram { tokens, types, positions, norm, heads, layers, max_rows: MAX_ROWS }
     }
 }
 
@@ -116,7 +116,7 @@ fn every_variant_and_type_agrees_with_the_scalar_kernels() {
             let wanted = run(&mut encoder(Variant::Scalar, 1, ty, shape), &texts());
             assert_eq!(wanted.len(), 120 * shape.width);
             // The last norm makes numbers of about 1.
-            let bound = if ty.is_quantised() { 0.1 } else { 0.01 };
+            let bound = if ty.is_quantized() { 0.1 } else { 0.01 };
             for variant in variants().filter(|variant| *variant != Variant::Scalar) {
                 let got = run(&mut encoder(variant, 2, ty, shape), &texts());
                 let squares: f32 = got.iter().zip(&wanted).map(|(a, b)| (a - b).powi(2)).sum();
@@ -177,7 +177,7 @@ fn impossible_programs_are_refused() {
         program
     };
     let bad = [
-        spoil(&|program| program.rows_max = 0),
+        spoil(&|program| program.max_rows = 0),
         spoil(&|program| program.heads = 0),
         spoil(&|program| program.heads = 5),
         spoil(&|program| program.tokens = matrix),
@@ -194,7 +194,7 @@ fn impossible_programs_are_refused() {
         assert!(matches!(error, DeviceError::Invalid(_)), "{error}");
     }
     builder.encoder.prepare(good).unwrap();
-    let options = CpuOptions { memory_bytes_max: Some(1_000), ..CpuOptions::default() };
+    let options = CpuOptions { max_memory_bytes: Some(1_000), ..CpuOptions::default() };
     let mut small = Builder { encoder: CpuEncoder::new(options).unwrap(), random: Random::new(1) };
     let bytes = matrix_bytes(&mut small.random, TensorType::F32, 4_096, 1.0);
     let usage = MatrixUse { gather: false, multiply: true };

@@ -110,7 +110,7 @@ fn every_variant_agrees_with_the_scalar_one_for_every_type() {
                 .iter()
                 .map(|row| row.iter().map(|x| f64::from(*x)).collect())
                 .collect();
-            let bound = if ty.is_quantised() { 0.2 } else { 2e-3 };
+            let bound = if ty.is_quantized() { 0.2 } else { 2e-3 };
             for variant in variants() {
                 let error = error(&run(variant), &wanted);
                 println!("{variant} {ty} {}: {error}", experts.used);

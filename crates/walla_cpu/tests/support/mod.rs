@@ -31,10 +31,10 @@ pub const TAPS: usize = 3;
 pub const GROWTH: PositionScale = PositionScale { slope: 0.3, period_tokens: 5 };
 
 pub const LAYOUT: StepLayout = StepLayout {
-    rows_max: ROWS,
-    outputs_max: ROWS,
-    biases_max: 8,
-    sequences_max: SEQUENCES,
+    max_rows: ROWS,
+    max_outputs: ROWS,
+    max_biases: 8,
+    max_sequences: SEQUENCES,
     pages_per_sequence: PAGES_PER_SEQUENCE,
 };
 
@@ -197,7 +197,7 @@ impl Harness {
                 let matrix = device.load_matrix(&desc, &bytes).unwrap();
                 let bias = bias.then(|| random.vector(rows, 0.25, 0.0));
                 let id = bias.as_ref().map(|bias| device.load_vector("b", bias).unwrap());
-                let values = if ty.is_quantised() { Vec::new() } else { floats(ty, &bytes) };
+                let values = if ty.is_quantized() { Vec::new() } else { floats(ty, &bytes) };
                 weights.push(Weight { linear: Linear { matrix, bias: id }, values, bias });
                 weights.last().unwrap().linear
             };
@@ -422,7 +422,7 @@ impl Harness {
             },
             pages: 1 + SEQUENCES * PAGES_PER_SEQUENCE,
             page_tokens: shape.page_tokens,
-            sequences_max: SEQUENCES,
+            max_sequences: SEQUENCES,
             kv_type: shape.kv_type,
         };
         let cache = d.create_cache(&cache).unwrap();
@@ -439,9 +439,9 @@ impl Harness {
             name: "test".to_owned(),
             phase: Phase::Decode,
             pure_decode: false,
-            rows_max: ROWS,
-            outputs_max: ROWS,
-            context_max: shape.page_tokens * PAGES_PER_SEQUENCE,
+            max_rows: ROWS,
+            max_outputs: ROWS,
+            max_context: shape.page_tokens * PAGES_PER_SEQUENCE,
             vocab: VOCAB as u32,
             slots: widths.map(|width| SlotDesc { width: width as u32 }).to_vec(),
             cache,
@@ -535,7 +535,7 @@ impl Harness {
     /// Runs one step; returns the logits of the rows that requested them, and the sampled tokens.
     pub fn run(&mut self, rows: &[Row], sampling: &OutputRow) -> (Vec<Vec<f32>>, Vec<u32>) {
         self.enqueue(rows, sampling);
-        self.device.synchronise().unwrap();
+        self.device.synchronize().unwrap();
         assert!(self.device.poll(self.event).unwrap());
         let (mut logits, mut tokens, outputs) =
             (Vec::new(), Vec::new(), rows.iter().filter(|row| row.3).count());

@@ -37,7 +37,7 @@ impl Random {
 pub fn matrix_bytes(random: &mut Random, ty: TensorType, count: usize, scale: f32) -> Vec<u8> {
     let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
     let mut bytes = Vec::new();
-    if !ty.is_quantised() {
+    if !ty.is_quantized() {
         // A power of two keeps the numbers exact in 16 bits.
         let scale = scale.log2().round().exp2();
         for _ in 0..count {

@@ -15,10 +15,10 @@ pub const PAGE_TOKENS: u32 = 32;
 /// tokens.
 pub fn layout(rows: u32, context: u32) -> StepLayout {
     StepLayout {
-        rows_max: rows,
-        outputs_max: 64,
-        biases_max: 64,
-        sequences_max: 64,
+        max_rows: rows,
+        max_outputs: 64,
+        max_biases: 64,
+        max_sequences: 64,
         pages_per_sequence: pages_of(context),
     }
 }
@@ -244,7 +244,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     ops.push(Op::Sample);
     let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
     let weight_bytes = b.bytes;
-    device.synchronise()?;
+    device.synchronize()?;
     let slots = widths.map(|width| SlotDesc { width }).to_vec();
     Ok(Model { ops, layers, slots, weight_bytes })
 }

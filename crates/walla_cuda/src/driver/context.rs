@@ -14,7 +14,7 @@ use super::origin::ContextOrigin;
 use super::stream::Stream;
 
 /// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.
-const DROP_WAIT_MAX: Duration = Duration::from_millis(100);
+const MAX_DROP_WAIT: Duration = Duration::from_millis(100);
 
 /// A context on one GPU. After a sticky error it is lost, but the process can open another (unless
 /// the program owns the context).
@@ -25,7 +25,7 @@ pub(crate) struct Context {
     gpu: Gpu,
     lost: RefCell<Option<DeviceError>>,
     /// Ceiling of all device memory, and the bytes allocated.
-    memory_bytes_max: u64,
+    max_memory_bytes: u64,
     pub(super) allocated_bytes: Cell<u64>,
     /// All streams: dropping the context polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
@@ -52,7 +52,7 @@ impl Context {
             origin: found.origin,
             gpu: found.gpu,
             lost: RefCell::new(None),
-            memory_bytes_max: options.memory_bytes_max.unwrap_or(u64::MAX),
+            max_memory_bytes: options.max_memory_bytes.unwrap_or(u64::MAX),
             allocated_bytes: Cell::new(0),
             streams: RefCell::new(Vec::new()),
             counters: RefCell::default(),
@@ -110,7 +110,7 @@ impl Context {
 
     /// Bytes that can still be allocated: the free memory, limited by the ceiling.
     pub(crate) fn memory_left_bytes(&self) -> Result<u64, DeviceError> {
-        let left = self.memory_bytes_max.saturating_sub(self.allocated_bytes.get());
+        let left = self.max_memory_bytes.saturating_sub(self.allocated_bytes.get());
         Ok(self.memory_free_bytes()?.min(left))
     }
 
@@ -126,9 +126,9 @@ impl Context {
 
     /// Blocks until all enqueued work is done.
     #[expect(clippy::disallowed_methods, reason = "the only place that waits: loading and tests")]
-    pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
+    pub(crate) fn synchronize(&self) -> Result<(), DeviceError> {
         self.enter()?;
-        self.count(|c| &mut c.synchronisations);
+        self.count(|c| &mut c.synchronizations);
         if !matches!(self.origin, ContextOrigin::Own) {
             // The program may use the same context: wait only for this device's streams.
             for stream in &*self.streams.borrow() {
@@ -160,7 +160,7 @@ impl Drop for Context {
     /// not destroyed.
     fn drop(&mut self) {
         let begun = Instant::now();
-        let deadline = begun + DROP_WAIT_MAX;
+        let deadline = begun + MAX_DROP_WAIT;
         while !self.is_lost() {
             match self.is_idle() {
                 Ok(true) | Err(_) => break,

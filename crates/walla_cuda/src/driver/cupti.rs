@@ -16,7 +16,7 @@ use cudarc::driver::sys::CUcontext;
 const BUFFER_WORDS: usize = 1 << 20;
 
 /// Maximum number of records kept; more are an error.
-const RECORDS_MAX: usize = 4 << 20;
+const MAX_RECORDS: usize = 4 << 20;
 
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: hand over buffers that are not full.
 const FLUSH_FORCED: u32 = 1;
@@ -123,7 +123,7 @@ impl Session {
         };
         said(result, "cuptiActivityGetNumDroppedRecords")?;
         let mut collected = COLLECTED.lock().map_err(|_| "a callback panicked".to_owned())?;
-        if dropped > 0 || collected.len() >= RECORDS_MAX {
+        if dropped > 0 || collected.len() >= MAX_RECORDS {
             return Err(format!("{dropped} records and more were dropped: measure less at once"));
         }
         Ok(std::mem::take(&mut *collected))
@@ -173,7 +173,7 @@ fn said(result: CUptiResult, call: &str) -> Result<(), String> {
 }
 
 /// Gives the library a buffer.
-unsafe extern "C" fn give(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
+unsafe extern "C" fn give(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
     let words = vec![0_u64; BUFFER_WORDS].into_boxed_slice();
     let start = Box::into_raw(words).cast::<u8>();
     // SAFETY: the library passes pointers to its own variables.
@@ -181,7 +181,7 @@ unsafe extern "C" fn give(buffer: *mut *mut u8, size: *mut usize, records_max: *
     // SAFETY: as above.
     unsafe { size.write(BUFFER_WORDS * 8) };
     // SAFETY: as above; 0 means as many as fit.
-    unsafe { records_max.write(0) };
+    unsafe { max_records.write(0) };
 }
 
 /// Takes back a buffer and reads its records.
@@ -208,7 +208,7 @@ unsafe extern "C" fn take(
         records.extend(unsafe { read(record) });
     }
     if let Ok(mut collected) = COLLECTED.lock()
-        && collected.len() < RECORDS_MAX
+        && collected.len() < MAX_RECORDS
     {
         collected.append(&mut records);
     }

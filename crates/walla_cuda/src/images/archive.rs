@@ -7,7 +7,7 @@ use lzma_rust2::LzipReader;
 use super::{Kind, Target};
 
 /// Largest size of an unpacked image.
-const ARCHIVE_BYTES_MAX: u64 = 64 << 20;
+const MAX_ARCHIVE_BYTES: u64 = 64 << 20;
 
 /// Bytes of the header of a 64-bit ELF file.
 const ELF_HEADER_BYTES: usize = 64;
@@ -49,11 +49,11 @@ impl Archive {
     pub(crate) fn unpack(packed: &[u8]) -> Result<Self, String> {
         let mut archive = Vec::new();
         LzipReader::new(packed)
-            .take(ARCHIVE_BYTES_MAX + 1)
+            .take(MAX_ARCHIVE_BYTES + 1)
             .read_to_end(&mut archive)
             .map_err(|error| format!("no packed image ({error})"))?;
-        if archive.len() as u64 > ARCHIVE_BYTES_MAX {
-            return Err(format!("an image larger than {ARCHIVE_BYTES_MAX} bytes"));
+        if archive.len() as u64 > MAX_ARCHIVE_BYTES {
+            return Err(format!("an image larger than {MAX_ARCHIVE_BYTES} bytes"));
         }
         Self::parse(&archive)
     }

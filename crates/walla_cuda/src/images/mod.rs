@@ -23,10 +23,10 @@ pub(crate) use self::target::{Kind, Target};
 const FOLDER: &str = "walla_images";
 
 /// Largest image file.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Maximum number of files read from a folder.
-const FILES_MAX: usize = 64;
+const MAX_FILES: usize = 64;
 
 /// The first version of CUDA (1,000 times the major number plus 10 times the minor) whose driver
 /// compiles the crate's PTX, and the drivers that include it. Source: the PTX manual, "Release
@@ -163,7 +163,7 @@ fn cuda(version: u32) -> String {
 }
 
 /// The files that a place names, in order: itself, or the `.bin` files of a folder, truncated to
-/// [`FILES_MAX`].
+/// [`MAX_FILES`].
 fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
     if !place.is_dir() {
         return vec![Ok(place.to_path_buf())];
@@ -175,10 +175,10 @@ fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
             let images = paths.filter(|path| path.extension().is_some_and(|e| e == "bin"));
             let mut images: Vec<_> = images.collect();
             images.sort();
-            let more = images.len().saturating_sub(FILES_MAX);
-            images.truncate(FILES_MAX);
+            let more = images.len().saturating_sub(MAX_FILES);
+            images.truncate(MAX_FILES);
             let more = (more > 0).then(|| {
-                Err(format!("{}: {more} files beyond {FILES_MAX} are not read", place.display()))
+                Err(format!("{}: {more} files beyond {MAX_FILES} are not read", place.display()))
             });
             images.into_iter().map(Ok).chain(more).collect()
         }
@@ -189,7 +189,7 @@ fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
 fn read(file: &Path) -> Result<Image, String> {
     let refused = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = std::fs::metadata(file).map_err(|error| refused(&error))?.len();
-    if bytes > FILE_BYTES_MAX {
+    if bytes > MAX_FILE_BYTES {
         return Err(refused(&format!("{bytes} bytes are no kernel image")));
     }
     let packed = std::fs::read(file).map_err(|error| refused(&error))?;

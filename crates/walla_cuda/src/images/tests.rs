@@ -184,12 +184,12 @@ fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface
 fn files_beyond_the_limit_are_skipped_and_reported() {
     let folder = std::env::temp_dir().join(format!("walla-many-images-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for i in 0..FILES_MAX + 3 {
+    for i in 0..MAX_FILES + 3 {
         std::fs::write(folder.join(format!("{i:03}.bin")), b"").unwrap();
     }
     let found = files(&folder);
     let read: Vec<_> = found.iter().filter_map(|file| file.as_ref().ok()).collect();
-    assert_eq!(read.len(), FILES_MAX);
+    assert_eq!(read.len(), MAX_FILES);
     assert_eq!(read[0].file_name().unwrap(), "000.bin");
     assert!(read.is_sorted());
     let told = found.last().unwrap().as_ref().unwrap_err();

@@ -21,7 +21,7 @@ use crate::resources::LayerMemory;
 /// Cells per attention block (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
 /// Maximum head dimension of the kernels.
-const HEAD_DIM_MAX: u32 = 512;
+const MAX_HEAD_DIM: u32 = 512;
 /// Largest heads for which a lane of attention.cu has eight numbers; of larger ones it has sixteen.
 const HEAD_DIM_OF_WARP: u32 = 256;
 /// Warps of a block of append.cu (`APPEND_WARPS`).
@@ -31,8 +31,8 @@ const APPEND_ROWS: u32 = 256;
 /// Pages of the next layer may take one part in this number of L2. Twice as much is not retained
 /// until it is read.
 const NEXT_PAGES_SHARE: u64 = 3;
-/// Maximum taps of a convolution (`TAPS_MAX` in short_conv.cu).
-const TAPS_MAX: u32 = 8;
+/// Maximum taps of a convolution (`MAX_TAPS` in short_conv.cu).
+const MAX_TAPS: u32 = 8;
 
 /// Bytes of the partial results of one attention, for the kernels that [`Lowering::attention`]
 /// selects.
@@ -46,7 +46,7 @@ pub(super) fn partials_bytes(
     match Form::of(gpu, cache, program, shape) {
         Some(form) => form.partials_bytes(program),
         None => {
-            let chunks = program.rows_max as usize * chunks_max(program, window) as usize;
+            let chunks = program.max_rows as usize * max_chunks(program, window) as usize;
             4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
         }
     }
@@ -64,8 +64,8 @@ pub(super) fn can_append(
 }
 
 /// Chunks of the longest row.
-fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
-    let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
+fn max_chunks(program: &Program, window: Option<u32>) -> u32 {
+    let cells = window.map_or(program.max_context, |window| window.min(program.max_context));
     cells.div_ceil(CHUNK).max(1)
 }
 
@@ -161,8 +161,8 @@ impl Lowering<'_> {
         };
         let blocks = all_heads.div_ceil(APPEND_WARPS);
         // With many rows, warps take several heads of a row.
-        let blocks_each = (APPEND_ROWS * blocks).div_ceil(program.rows_max).clamp(1, blocks);
-        let grid = [blocks_each, program.rows_max, 1];
+        let blocks_each = (APPEND_ROWS * blocks).div_ceil(program.max_rows).clamp(1, blocks);
+        let grid = [blocks_each, program.max_rows, 1];
         launches.push(self.launch(
             ("append", &format!("append_{name}")),
             grid,
@@ -220,7 +220,7 @@ impl Lowering<'_> {
         if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(DeviceError::Invalid(format!("{heads} heads over {kv_heads} KV heads")));
         }
-        if head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(8) {
+        if head_dim > MAX_HEAD_DIM || !head_dim.is_multiple_of(8) {
             return Err(self.unsupported(format!("heads of {head_dim} numbers")));
         }
         let name = match cache.desc.kv_type {
@@ -321,7 +321,7 @@ impl Lowering<'_> {
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
         let packed = is_packed.then(|| {
             let at = self.base + self.workspace.packed_attention as u64;
-            packed(at, (program.rows_max, out_width), false)
+            packed(at, (program.max_rows, out_width), false)
         });
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
@@ -347,8 +347,8 @@ impl Lowering<'_> {
                 arrivals: self.base + self.workspace.arrivals as u64,
                 window: window.unwrap_or(0),
                 scale,
-                slots_max: form.slots_max(program),
-                rows_max: program.rows_max,
+                max_slots: form.max_slots(program),
+                max_rows: program.max_rows,
                 deferred,
             };
             let kernel = (chosen.file, chosen.name.as_str());
@@ -364,7 +364,7 @@ impl Lowering<'_> {
         // Shared memory holds the sums of four large heads.
         let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
         let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
-        let chunks_max = chunks_max(program, window);
+        let max_chunks = max_chunks(program, window);
         let params = AttentionParams {
             step: self.step(program)?,
             kv,
@@ -376,9 +376,9 @@ impl Lowering<'_> {
             heads: shape.heads,
             window: window.unwrap_or(0),
             scale,
-            chunks_max,
+            max_chunks,
         };
-        let grid = [shape.kv_heads * per_kv.div_ceil(group), chunks_max, program.rows_max];
+        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, program.max_rows];
         let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
         let kernel = format!("attention_{name}_{group}x{lanes}");
         self.launch(("attention", &kernel), grid, 128, &params)
@@ -408,7 +408,7 @@ impl Lowering<'_> {
         let (out, width) = self.slot(program, op.out)?;
         let layer = CacheLayer::ShortConv { width, taps: op.taps };
         let state = self.states(program, op.layer, layer)?;
-        if op.taps == 0 || op.taps > TAPS_MAX {
+        if op.taps == 0 || op.taps > MAX_TAPS {
             return Err(self.unsupported(format!("convolutions of {} taps", op.taps)));
         }
         let kernel = self.resources.vector(op.kernel)?;
@@ -434,7 +434,7 @@ impl Lowering<'_> {
             width,
             taps: op.taps,
         };
-        let grid = [width.div_ceil(256), program.rows_max, 1];
+        let grid = [width.div_ceil(256), program.max_rows, 1];
         launches.push(self.launch(("short_conv", "short_conv"), grid, 256, &params)?);
         if op.taps > 1 {
             launches.push(self.launch(("short_conv", "short_conv_state"), grid, 256, &params)?);
@@ -445,17 +445,17 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{APPEND_WARPS, CHUNK, HEAD_DIM_MAX, TAPS_MAX, page_magic};
+    use super::{APPEND_WARPS, CHUNK, MAX_HEAD_DIM, MAX_TAPS, page_magic};
     use crate::kernel_source::KernelSource;
 
     #[test]
     fn constants_match_the_kernels() {
         let of = |path: &str, name: &str| KernelSource::read(&[path]).constant(name);
         assert_eq!(of("attention/attention.cu", "CHUNK"), CHUNK);
-        assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), MAX_HEAD_DIM);
         assert_eq!(of("attention/append.cu", "APPEND_WARPS"), APPEND_WARPS);
-        assert_eq!(of("attention/cache_ops.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
-        assert_eq!(of("layer/short_conv.cu", "TAPS_MAX"), TAPS_MAX);
+        assert_eq!(of("attention/cache_ops.cu", "HEAD_DIM_MAX"), MAX_HEAD_DIM);
+        assert_eq!(of("layer/short_conv.cu", "TAPS_MAX"), MAX_TAPS);
     }
 
     #[test]

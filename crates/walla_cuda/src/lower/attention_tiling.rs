@@ -37,8 +37,8 @@ const CELLS_OF_TWO_LARGE: u32 = 512;
 const CELLS_OF_MORE: u32 = 2_304;
 /// Pipeline stages (chunks) of a cluster's team: one in use, one in flight (`Cluster::RING`).
 const CLUSTER_RING: u32 = 2;
-/// Rows of the longest step (`ROWS_MAX`).
-const ROWS_MAX: u32 = 512;
+/// Rows of the longest step (`MAX_ROWS`).
+const MAX_ROWS: u32 = 512;
 
 /// Head shape and format in the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl BlockShape {
         let statistics = 2 * warps * COLUMNS * 4;
         let sight = COLUMNS * 8;
         let shared = tiles + sums + spans + heads.row_bytes() + statistics + sight + 1;
-        shared.next_multiple_of(128) + 4 * 4 * (ROWS_MAX + 1)
+        shared.next_multiple_of(128) + 4 * 4 * (MAX_ROWS + 1)
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) struct Form {
     decode: BlockShape,
     mixed: BlockShape,
     /// Maximum shared memory of a block in a cluster; 0 if the GPU has no clusters.
-    cluster_bytes_max: u64,
+    max_cluster_bytes: u64,
 }
 
 impl Form {
@@ -221,7 +221,7 @@ impl Form {
         let cells = u64::from(cache.pages) * u64::from(cache.page_tokens);
         let is_countable = cells.saturating_mul(u64::from(shape.kv_heads)) <= u64::from(u32::MAX);
         if facts.compute_capability < (8, 0)
-            || program.layout.rows_max > ROWS_MAX
+            || program.layout.max_rows > MAX_ROWS
             || !cache.page_tokens.is_multiple_of(TILE)
             || !is_countable
         {
@@ -234,7 +234,7 @@ impl Form {
             |both: &&[BlockShape; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
         let has_clusters = facts.compute_capability >= (9, 0);
-        let cluster_bytes_max = if has_clusters { facts.shared_bytes_per_block_optin } else { 0 };
+        let max_cluster_bytes = if has_clusters { facts.shared_bytes_per_block_optin } else { 0 };
         let multiprocessors = facts.multiprocessors.max(1);
         let cached_chunks = (cells / u64::from(CHUNK)) as u32;
         Some(Self {
@@ -245,7 +245,7 @@ impl Form {
             cached_chunks,
             decode,
             mixed,
-            cluster_bytes_max,
+            max_cluster_bytes,
         })
     }
 
@@ -255,10 +255,10 @@ impl Form {
         program: &Program,
         window: Option<u32>,
     ) -> Option<Chosen> {
-        let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
-        let most = program.rows_max * self.groups;
+        let cells = window.map_or(program.max_context, |window| window.min(program.max_context));
+        let most = program.max_rows * self.groups;
         let fits = |its: &&Cluster| {
-            u64::from(its.shared_bytes(self.heads)) <= self.cluster_bytes_max
+            u64::from(its.shared_bytes(self.heads)) <= self.max_cluster_bytes
                 && most * its.ranks <= self.multiprocessors * its.blocks
         };
         let cluster = *Cluster::of(self.heads, most, cells).iter().find(fits)?;
@@ -266,7 +266,7 @@ impl Form {
         Some(Chosen {
             file: "attention_cluster",
             name: format!("attention_cluster_{}_{ranks}x{teams}", self.heads.name()),
-            grid: [ranks * self.groups, program.rows_max, 1],
+            grid: [ranks * self.groups, program.max_rows, 1],
             threads: 32 * cluster.warps(self.heads),
             shared_bytes: cluster.shared_bytes(self.heads),
         })
@@ -293,8 +293,8 @@ impl Form {
         tiling: BlockShape,
         program: &Program,
     ) -> Chosen {
-        let shares = chunks_max(program).div_ceil(tiling.warps);
-        let most = u64::from(program.rows_max) * u64::from(self.groups) * u64::from(shares);
+        let shares = max_chunks(program).div_ceil(tiling.warps);
+        let most = u64::from(program.max_rows) * u64::from(self.groups) * u64::from(shares);
         let blocks = most.min(u64::from(self.multiprocessors * tiling.blocks)) as u32;
         Chosen {
             file,
@@ -308,10 +308,10 @@ impl Form {
     /// Maximum partial results (of chunks or spans) of all rows together that blocks can store for
     /// reduction by another block. Steps that are split over the whole GPU need this many. Rows
     /// that would store more get fewer KV splits.
-    pub(super) fn slots_max(&self, program: &Program) -> u32 {
-        let rows = u64::from(program.rows_max);
+    pub(super) fn max_slots(&self, program: &Program) -> u32 {
+        let rows = u64::from(program.max_rows);
         // A row stores its chunks, if they are few, or its spans.
-        let of_row = u64::from(chunks_max(program).div_ceil(SPAN).max(CHUNKS_FEW)) + 1;
+        let of_row = u64::from(max_chunks(program).div_ceil(SPAN).max(CHUNKS_FEW)) + 1;
         let blocks = self.multiprocessors * self.decode.blocks.max(self.mixed.blocks);
         // A row with n KV splits uses one slot for its first split and the spans of the others.
         // Rows are split if there are blocks for at least 1.5 times as many rows. They then have
@@ -324,15 +324,15 @@ impl Form {
             return decoding;
         }
         // Columns of prompts store spans in parts of COLUMNS columns.
-        let spans = chunks_max(program).min(self.cached_chunks).div_ceil(SPAN);
-        let parts = (program.rows_max * self.columns_of_row).div_ceil(COLUMNS);
+        let spans = max_chunks(program).min(self.cached_chunks).div_ceil(SPAN);
+        let parts = (program.max_rows * self.columns_of_row).div_ceil(COLUMNS);
         decoding.max(parts * spans.min(SPANS_OF_PROMPTS))
     }
 
-    /// Bytes of `slots_max` partial results.
+    /// Bytes of `max_slots` partial results.
     pub(super) fn partials_bytes(&self, program: &Program) -> usize {
         let a_slot = self.groups * COLUMNS * (self.heads.dim + 2) * 4;
-        self.slots_max(program) as usize * a_slot as usize
+        self.max_slots(program) as usize * a_slot as usize
     }
 }
 
@@ -342,6 +342,6 @@ fn groups(shape: HeadShape) -> Option<(u32, u32)> {
     Some((shape.kv_heads * of_kv.div_ceil(COLUMNS), of_kv.min(COLUMNS)))
 }
 
-fn chunks_max(program: &Program) -> u32 {
-    program.context_max.div_ceil(CHUNK) + 1
+fn max_chunks(program: &Program) -> u32 {
+    program.max_context.div_ceil(CHUNK) + 1
 }

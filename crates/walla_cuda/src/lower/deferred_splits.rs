@@ -13,12 +13,12 @@ use crate::params::DeferredSplits;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
 
-/// Maximum rows, and maximum head dimension (`DEFERRED_DIM_MAX`), for deferred split-K. More rows
+/// Maximum rows, and maximum head dimension (`MAX_DEFERRED_DIM`), for deferred split-K. More rows
 /// were not measured. A block reads few bytes of 8-bit pages, so deferred splits of more rows are
 /// slower than clusters there.
-const DEFERRED_ROWS_MAX: u32 = 64;
-const DEFERRED_ROWS_MAX_Q8: u32 = 32;
-pub(super) const DEFERRED_DIM_MAX: u32 = 128;
+const MAX_DEFERRED_ROWS: u32 = 64;
+const MAX_DEFERRED_ROWS_Q8: u32 = 32;
+pub(super) const MAX_DEFERRED_DIM: u32 = 128;
 
 /// Products of one input whose splits are all deferred to attention.
 pub(super) struct DeferredProducts {
@@ -37,18 +37,18 @@ impl DeferredProducts {
         linears: [&Linear; 3],
     ) -> Result<Option<Self>, DeviceError> {
         let cache = &resources.cache(program.cache)?.desc;
-        let rows_max =
-            if cache.kv_type == KvType::Q8 { DEFERRED_ROWS_MAX_Q8 } else { DEFERRED_ROWS_MAX };
+        let max_rows =
+            if cache.kv_type == KvType::Q8 { MAX_DEFERRED_ROWS_Q8 } else { MAX_DEFERRED_ROWS };
         let may_be_deferred = warpgroups
             && can_append(gpu, cache, program, shape)
-            && program.rows_max <= rows_max
-            && shape.head_dim <= DEFERRED_DIM_MAX
+            && program.max_rows <= max_rows
+            && shape.head_dim <= MAX_DEFERRED_DIM
             && linears.iter().all(|linear| linear.bias.is_none());
         if !may_be_deferred {
             return Ok(None);
         }
         let [query, key, value] = linears.map(|linear| resources.matrix(linear.matrix));
-        Ok(Self::of_matrices(gpu, &[query?, key?, value?], program.rows_max))
+        Ok(Self::of_matrices(gpu, &[query?, key?, value?], program.max_rows))
     }
 
     /// The same for matrices: they need whole tiles and equal numbers of splits.
@@ -99,7 +99,7 @@ impl Lowering<'_> {
             norm_factors: normed.map_or(0, |its| self.factors(self.factors == its.has_factors)),
             pack_factors: normed.map_or(0, |its| its.pack_factors),
             count: products.splits,
-            stride: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
+            stride: program.max_rows * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
             scales: matrices.map(|matrix| matrix.weight.scale),
             reserved: 0,
         }))

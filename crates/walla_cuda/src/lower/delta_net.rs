@@ -11,8 +11,8 @@ use crate::params::DeltaParams;
 use crate::resources::Resources;
 
 /// As in delta_net.cu.
-const TAPS_MAX: u32 = 8;
-const DELTA_HEAD_DIM_MAX: u32 = 256;
+const MAX_TAPS: u32 = 8;
+const MAX_DELTA_HEAD_DIM: u32 = 256;
 const DELTA_CONV_WARPS: u32 = 4;
 const DELTA_THREADS: u32 = 128;
 const DELTA_COLUMNS: u32 = 32;
@@ -35,8 +35,8 @@ impl DeltaState {
     /// `None` on overflow, or if there is no kernel for the shape.
     pub(crate) fn of(shape: DeltaShape) -> Option<Self> {
         let DeltaShape { value_heads, head_dim, taps, .. } = shape;
-        let fits = head_dim.is_multiple_of(16) && (1..=DELTA_HEAD_DIM_MAX).contains(&head_dim);
-        if !fits || !(1..=TAPS_MAX).contains(&taps) {
+        let fits = head_dim.is_multiple_of(16) && (1..=MAX_DELTA_HEAD_DIM).contains(&head_dim);
+        if !fits || !(1..=MAX_TAPS).contains(&taps) {
             return None;
         }
         let strips = head_dim.div_ceil(DELTA_COLUMNS);
@@ -169,7 +169,7 @@ impl Lowering<'_> {
         let narrow = [part(alpha, 2), part(beta, 3)];
         launches.extend(self.linears(program, &x, &narrow, Epilogue::Store)?);
 
-        let rows = program.rows_max;
+        let rows = program.max_rows;
         let [convolved, gates, _] = layout.parts(shape, rows);
         let params = DeltaParams {
             step: self.step(program)?,
@@ -202,7 +202,7 @@ impl Lowering<'_> {
             32 * DELTA_CONV_WARPS,
             &params,
         )?);
-        let sequences = rows.min(self.resources.cache(program.cache)?.desc.sequences_max);
+        let sequences = rows.min(self.resources.cache(program.cache)?.desc.max_sequences);
         let grid = [value_heads * state.strips, sequences, 1];
         let name = format!("delta_rule_{}", state.head_dim);
         launches.push(self.launch(("delta_net", &name), grid, DELTA_THREADS, &params)?);
@@ -233,8 +233,8 @@ mod tests {
     fn constants_match_the_kernels() {
         let delta = KernelSource::read(&["common/walla.cuh", "layer/delta_net.cu"]);
         let expected = [
-            ("TAPS_MAX", TAPS_MAX),
-            ("DELTA_HEAD_DIM_MAX", DELTA_HEAD_DIM_MAX),
+            ("TAPS_MAX", MAX_TAPS),
+            ("DELTA_HEAD_DIM_MAX", MAX_DELTA_HEAD_DIM),
             ("DELTA_CONV_WARPS", DELTA_CONV_WARPS),
             ("DELTA_THREADS", DELTA_THREADS),
             ("DELTA_COLUMNS", DELTA_COLUMNS),

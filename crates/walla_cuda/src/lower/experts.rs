@@ -3,7 +3,7 @@
 use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Program, Slot, VectorId};
 use walla_types::{Activation, ExpertScore};
 
-use super::kernel::{SHARED_OF_DRIVER, shared_bytes_max};
+use super::kernel::{SHARED_OF_DRIVER, max_shared_bytes};
 use super::operands::{Input, Normed};
 use super::packed_rows::{packed_bytes, padded};
 use super::product::on_tensor_cores;
@@ -17,35 +17,35 @@ use crate::params::{
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
-/// Maximum rows of an item (`ITEM_ROWS_MAX`).
-const ITEM_ROWS_MAX: u32 = 32;
-/// Maximum number of experts (`EXPERTS_MAX`), and of experts per row: the lanes of a warp.
-const EXPERTS_MAX: u32 = 512;
-const USED_MAX: u32 = 32;
+/// Maximum rows of an item (`MAX_ITEM_ROWS`).
+const MAX_ITEM_ROWS: u32 = 32;
+/// Maximum number of experts (`MAX_EXPERTS`), and of experts per row: the lanes of a warp.
+const MAX_EXPERTS: u32 = 512;
+const MAX_USED: u32 = 32;
 /// Warps of a block of experts_router.cu (`ROUTER_WARPS`), its experts (`ROUTER_EXPERTS`), and its
 /// maximum rows.
 const ROUTER_WARPS: u32 = 8;
 const ROUTER_EXPERTS: u32 = 8;
-const ROUTER_ROWS_MAX: u32 = 8;
+const MAX_ROUTER_ROWS: u32 = 8;
 /// Warps of a block of experts_route.cu (`ROUTE_WARPS`), with a row each.
 const ROUTE_WARPS: u32 = 16;
-/// Maximum threads of a block of experts_add.cu (`EXPERTS_ADD_THREADS_MAX`).
-const ADD_THREADS_MAX: u32 = 1024;
-/// Warps of a block of experts_gemm.cuh (`EXPERTS_WARPS`), and maximum runs (`EXPERTS_RUNS_MAX`).
+/// Maximum threads of a block of experts_add.cu (`MAX_EXPERTS_ADD_THREADS`).
+const MAX_ADD_THREADS: u32 = 1024;
+/// Warps of a block of experts_gemm.cuh (`EXPERTS_WARPS`), and maximum runs (`MAX_EXPERTS_RUNS`).
 const WARPS: u32 = 8;
-const RUNS_MAX: u32 = 4;
+const MAX_RUNS: u32 = 4;
 /// Minimum segments of a run: every run has some latency.
 const RUN_SEGMENTS_MIN: u32 = 3;
-/// Maximum stages of a ring (`DEPTH_MAX`).
-const DEPTH_MAX: u32 = 8;
+/// Maximum stages of a ring (`MAX_DEPTH`).
+const MAX_DEPTH: u32 = 8;
 /// Static shared memory of experts_gemm.cuh (`ExpertsShared`).
 const SHARED_STATIC: u32 = 768;
 /// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Maximum tiles per block: with few rows, blocks of equal duration fill the chip; with many, rows
 /// of x are gathered less often.
-const BLOCK_TILES_MAX: u32 = 8;
-const BLOCK_TILES_MAX_MANY: u32 = 32;
+const MAX_BLOCK_TILES: u32 = 8;
+const MAX_BLOCK_TILES_MANY: u32 = 32;
 /// Rows of a pass from which there are many.
 const PASS_ROWS_MANY: u32 = 32;
 
@@ -83,16 +83,16 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Bytes for a program.
-    pub(super) fn of(rows_max: u32, used: u32, router: &Matrix, gate: &Matrix) -> Self {
-        let (experts, choices) = (router.rows.max(1), rows_max.saturating_mul(used));
+    pub(super) fn of(max_rows: u32, used: u32, router: &Matrix, gate: &Matrix) -> Self {
+        let (experts, choices) = (router.rows.max(1), max_rows.saturating_mul(used));
         let words = 4 * choices as usize;
         Self {
             counts: 2 * 4,
-            items: items_max(rows_max, used, experts) as usize * size_of::<ExpertItem>(),
+            items: max_items(max_rows, used, experts) as usize * size_of::<ExpertItem>(),
             list: words,
             chosen: words,
             weights: words,
-            factors: 4 * rows_max as usize,
+            factors: 4 * max_rows as usize,
             h: packed_bytes(choices, gate.rows / experts),
             y: words * router.cols as usize,
         }
@@ -134,14 +134,14 @@ fn item_rows(rows: u32, used: u32, experts: u32) -> u32 {
     let most = match rows.saturating_mul(used) / experts.max(1) {
         0..=2 => GROUP_ROWS,
         3..=8 => 2 * GROUP_ROWS,
-        _ => ITEM_ROWS_MAX,
+        _ => MAX_ITEM_ROWS,
     };
     let rows = rows.max(1);
     most.min(if rows > GROUP_ROWS { rows.next_power_of_two() } else { rows })
 }
 
 /// Maximum number of items of `rows` rows: every used expert has at most one item that is not full.
-fn items_max(rows: u32, used: u32, experts: u32) -> u32 {
+fn max_items(rows: u32, used: u32, experts: u32) -> u32 {
     let (choices, item_rows) = (rows.saturating_mul(used), item_rows(rows, used, experts));
     let full = if rows > item_rows { choices / item_rows } else { 0 };
     choices.min(experts) + full
@@ -149,7 +149,7 @@ fn items_max(rows: u32, used: u32, experts: u32) -> u32 {
 
 /// Order of the sums of a matrix: runs, and segments of a run.
 fn runs(segments: u32) -> (u32, u32) {
-    let runs = (segments / RUN_SEGMENTS_MIN).clamp(1, RUNS_MAX);
+    let runs = (segments / RUN_SEGMENTS_MIN).clamp(1, MAX_RUNS);
     let runs = 1 << runs.ilog2();
     (runs, segments.div_ceil(runs))
 }
@@ -173,7 +173,7 @@ struct Product {
     segments: u32,
     /// Tiles of an expert.
     tiles: u32,
-    rows_max: u32,
+    max_rows: u32,
     used: u32,
     experts: u32,
 }
@@ -209,7 +209,7 @@ impl Tiling {
 
 impl Product {
     fn item_rows(&self) -> u32 {
-        item_rows(self.rows_max, self.used, self.experts)
+        item_rows(self.max_rows, self.used, self.experts)
     }
 
     /// The tiling with `resident` blocks per multiprocessor, if they have rings of `depth` stages.
@@ -223,9 +223,9 @@ impl Product {
             return None;
         }
         let stage_segments = if run_segments > 1 && fits(2, 2) { 2 } else { 1 };
-        let rings = ring.min(DEPTH_MAX * stage_bytes(stage_segments, self.record_bytes));
-        let items = items_max(self.rows_max, self.used, self.experts);
-        let most = if rows < PASS_ROWS_MANY { BLOCK_TILES_MAX } else { BLOCK_TILES_MAX_MANY };
+        let rings = ring.min(MAX_DEPTH * stage_bytes(stage_segments, self.record_bytes));
+        let items = max_items(self.max_rows, self.used, self.experts);
+        let most = if rows < PASS_ROWS_MANY { MAX_BLOCK_TILES } else { MAX_BLOCK_TILES_MANY };
         let teams = WARPS / runs;
         let multiprocessors = gpu.multiprocessors.max(1);
         // Work of the busiest multiprocessor, in tiles. A block starts, and reads its rows of x.
@@ -314,7 +314,7 @@ impl Lowering<'_> {
                 ..gemm
             },
         };
-        launches.push(self.experts_gemm(program.rows_max, gate_up)?);
+        launches.push(self.experts_gemm(program.max_rows, gate_up)?);
         let down = ExpertsProduct {
             matrices: [down, down],
             params: ExpertsGemmParams {
@@ -326,7 +326,7 @@ impl Lowering<'_> {
                 ..gemm
             },
         };
-        launches.push(self.experts_gemm(program.rows_max, down)?);
+        launches.push(self.experts_gemm(program.max_rows, down)?);
         launches.push(self.experts_add(program, op, (choices, y, input.x, width))?);
         Ok(launches)
     }
@@ -336,16 +336,16 @@ impl Lowering<'_> {
         let router = self.resources.matrix(op.router)?;
         let (_, width) = self.slot(program, op.x)?;
         let experts = router.rows;
-        if router.ty.is_quantised() {
+        if router.ty.is_quantized() {
             return Err(DeviceError::Invalid("the router is quantised".to_owned()));
         }
         if op.used == 0 || op.used > experts {
             let why = format!("{} of {experts} experts are chosen", op.used);
             return Err(DeviceError::Invalid(why));
         }
-        if experts > EXPERTS_MAX || op.used > USED_MAX {
+        if experts > MAX_EXPERTS || op.used > MAX_USED {
             return Err(self.unsupported(format!(
-                "{} of {experts} experts per token; at most {USED_MAX} of {EXPERTS_MAX}",
+                "{} of {experts} experts per token; at most {MAX_USED} of {MAX_EXPERTS}",
                 op.used
             )));
         }
@@ -396,8 +396,8 @@ impl Lowering<'_> {
             width: input.width,
             eps,
         };
-        let rows = program.rows_max.next_power_of_two().min(ROUTER_ROWS_MAX);
-        let grid = [router.rows.div_ceil(ROUTER_EXPERTS), program.rows_max.div_ceil(rows), 1];
+        let rows = program.max_rows.next_power_of_two().min(MAX_ROUTER_ROWS);
+        let grid = [router.rows.div_ceil(ROUTER_EXPERTS), program.max_rows.div_ceil(rows), 1];
         let name = format!("experts_router_{}_{rows}", repack::kernel_name(router.ty));
         self.launch(("experts_router", &name), grid, 32 * ROUTER_WARPS, &params)
     }
@@ -420,7 +420,7 @@ impl Lowering<'_> {
             None => 0,
         };
         let (squares, squares_count) = x.squares.unwrap_or_default();
-        let row_words = program.rows_max.div_ceil(32);
+        let row_words = program.max_rows.div_ceil(32);
         let params = ExpertsRouteParams {
             step: self.step(program)?,
             choices,
@@ -434,23 +434,23 @@ impl Lowering<'_> {
             eps: op.norm.eps,
             is_sigmoid: u32::from(op.score == ExpertScore::Sigmoid),
             row_words,
-            item_rows: item_rows(program.rows_max, op.used, choices.experts),
+            item_rows: item_rows(program.max_rows, op.used, choices.experts),
         };
         let bitmap_bytes = 4 * choices.experts * row_words;
-        let most = shared_bytes_max(&self.context.gpu().facts);
+        let most = max_shared_bytes(&self.context.gpu().facts);
         if bitmap_bytes > most {
-            let (rows, experts) = (program.rows_max, choices.experts);
+            let (rows, experts) = (program.max_rows, choices.experts);
             let what = format!("steps of {rows} rows with {experts} experts");
             return Err(self.unsupported(what));
         }
-        let grid = [program.rows_max.div_ceil(ROUTE_WARPS), 1, 1];
+        let grid = [program.max_rows.div_ceil(ROUTE_WARPS), 1, 1];
         let names = ("experts_route", "experts_route");
         self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
     }
 
     fn experts_gemm(
         &mut self,
-        rows_max: u32,
+        max_rows: u32,
         ExpertsProduct { matrices, params }: ExpertsProduct<'_>,
     ) -> Result<Launch, DeviceError> {
         let [first, second] = matrices;
@@ -462,7 +462,7 @@ impl Lowering<'_> {
             record_bytes: layout.record_bytes() as u32,
             segments: layout.segments as u32,
             tiles: params.tiles,
-            rows_max,
+            max_rows,
             used: params.choices.used,
             experts: params.choices.experts,
         };
@@ -482,7 +482,7 @@ impl Lowering<'_> {
         let rows = match tiling.pass_rows {
             0..=8 => 8,
             9..=16 => 16,
-            _ => ITEM_ROWS_MAX,
+            _ => MAX_ITEM_ROWS,
         };
         let file = format!("experts_gemm_{}", repack::kernel_name(first.ty));
         let names = (&*file, &*format!("{file}_{rows}"));
@@ -519,8 +519,8 @@ impl Lowering<'_> {
         }
         // A thread for each four numbers of a row.
         let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
-        let grid = [program.rows_max, 1, 1];
-        let threads = quads.min(ADD_THREADS_MAX);
+        let grid = [program.max_rows, 1, 1];
+        let threads = quads.min(MAX_ADD_THREADS);
         self.launch(("experts_add", "experts_add"), grid, threads, &params)
     }
 }
@@ -538,12 +538,12 @@ mod tests {
     fn products() -> impl Iterator<Item = Product> {
         records().into_iter().flat_map(|record_bytes| {
             [1, 6, 14, 16, 32, 56].into_iter().flat_map(move |segments| {
-                [1, 2, 7, 8, 16, 64, 72, 512].into_iter().flat_map(move |rows_max| {
+                [1, 2, 7, 8, 16, 64, 72, 512].into_iter().flat_map(move |max_rows| {
                     [(128, 8), (32, 4), (8, 3), (512, 10)].map(|(experts, used)| Product {
                         record_bytes,
                         segments,
                         tiles: 96,
-                        rows_max,
+                        max_rows,
                         used,
                         experts,
                     })
@@ -566,22 +566,22 @@ mod tests {
         ];
         let kernels = KernelSource::read(&paths);
         let constants = [
-            ("ITEM_ROWS_MAX", ITEM_ROWS_MAX),
-            ("EXPERTS_MAX", EXPERTS_MAX),
-            ("WARP", USED_MAX),
+            ("ITEM_ROWS_MAX", MAX_ITEM_ROWS),
+            ("EXPERTS_MAX", MAX_EXPERTS),
+            ("WARP", MAX_USED),
             ("ROUTER_WARPS", ROUTER_WARPS),
             ("ROUTER_EXPERTS", ROUTER_EXPERTS),
             ("ROUTE_WARPS", ROUTE_WARPS),
-            ("EXPERTS_ADD_THREADS_MAX", ADD_THREADS_MAX),
+            ("EXPERTS_ADD_THREADS_MAX", MAX_ADD_THREADS),
             ("EXPERTS_WARPS", WARPS),
-            ("EXPERTS_RUNS_MAX", RUNS_MAX),
-            ("DEPTH_MAX", DEPTH_MAX),
+            ("EXPERTS_RUNS_MAX", MAX_RUNS),
+            ("DEPTH_MAX", MAX_DEPTH),
             ("SUM_STRIDE", SUM_STRIDE),
         ];
         for (name, wanted) in constants {
             assert_eq!(kernels.constant(name), wanted, "{name}");
         }
-        let shared = WARPS * DEPTH_MAX * 8 + 2 * ITEM_ROWS_MAX * 4;
+        let shared = WARPS * MAX_DEPTH * 8 + 2 * MAX_ITEM_ROWS * 4;
         assert_eq!(shared, SHARED_STATIC);
         for (segments, rows) in [(1, 1), (16, 3), (16, 8), (6, 8), (14, 16), (16, 32)] {
             let x = kernels.call("experts_x_bytes", &[segments, rows])[0];
@@ -597,7 +597,7 @@ mod tests {
         assert_eq!([16, 14, 6, 32].map(runs), [(4, 4), (4, 4), (2, 3), (4, 8)]);
         for segments in 1..=256 {
             let (runs, run) = runs(segments);
-            assert!(runs.is_power_of_two() && runs <= RUNS_MAX);
+            assert!(runs.is_power_of_two() && runs <= MAX_RUNS);
             assert!((runs - 1) * run < segments && segments <= runs * run, "{segments}");
         }
     }
@@ -611,7 +611,7 @@ mod tests {
                 let Tiling { pass_rows, stage_segments, block_tiles, shared_bytes, grid } = tiling;
                 let all = u64::from(shared_bytes + SHARED_STATIC);
                 assert!(all <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
-                assert!((1..=ITEM_ROWS_MAX).contains(&pass_rows), "{tiling:?}");
+                assert!((1..=MAX_ITEM_ROWS).contains(&pass_rows), "{tiling:?}");
                 assert!(pass_rows <= GROUP_ROWS || pass_rows.is_power_of_two());
                 let ring = shared_bytes - rows_bytes(product.segments, pass_rows);
                 assert!(ring >= stage_bytes(stage_segments, product.record_bytes), "{tiling:?}");
@@ -629,12 +629,12 @@ mod tests {
             for (experts, used) in [(1, 1), (8, 3), (128, 8), (16, 16)] {
                 let item_rows = item_rows(rows, used, experts);
                 let same = used * rows.div_ceil(item_rows);
-                assert!(same <= items_max(rows, used, experts), "{rows} {experts} {used}");
+                assert!(same <= max_items(rows, used, experts), "{rows} {experts} {used}");
                 // As equal as possible.
                 let each = (rows * used).div_ceil(experts).min(rows);
                 let spread = experts.min(rows * used) * each.div_ceil(item_rows);
                 let spread = spread.min(rows * used);
-                assert!(spread <= items_max(rows, used, experts), "{rows} {experts} {used}");
+                assert!(spread <= max_items(rows, used, experts), "{rows} {experts} {used}");
             }
         }
     }

@@ -158,7 +158,7 @@ impl Lowering<'_> {
         self.packed = None;
         if self.is_packed(later, out_slot)? {
             let at = self.base + self.workspace.packed_mixed as u64;
-            params.packed = packed(at, (program.rows_max, width), false);
+            params.packed = packed(at, (program.max_rows, width), false);
             self.packed = Some((out_slot, params.packed));
         }
         self.launch_gate_rows(program, params)
@@ -201,7 +201,7 @@ impl Lowering<'_> {
         }
         let padded = params.packed.segments * segment;
         let heads = params.width.max(padded).div_ceil(params.head_dim);
-        let grid = [heads.div_ceil(GATE_ROWS_WARPS), program.rows_max, 1];
+        let grid = [heads.div_ceil(GATE_ROWS_WARPS), program.max_rows, 1];
         self.launch(("gate_rows", "gate_rows"), grid, 32 * GATE_ROWS_WARPS, &params)
     }
 }

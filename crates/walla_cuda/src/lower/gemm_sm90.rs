@@ -11,7 +11,7 @@ use walla_device::GpuFacts;
 
 use self::schedule::{CTA_TILES_SMALL, TileSchedule};
 use super::kernel::{Kernel, SHARED_OF_DRIVER, SHARED_STATIC, WARPGROUP_KERNELS};
-use super::order::{CTA_TILES, Order, SPLITS_MAX, TILES_MANY};
+use super::order::{CTA_TILES, MAX_SPLITS, Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product};
 use crate::repack::TILE_ROWS;
 
@@ -20,14 +20,14 @@ use crate::repack::TILE_ROWS;
 /// have enough shared memory for such rows and for enough weights.
 pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
-/// Maximum stages of a ring (`DEPTH_MAX`).
-const DEPTH_MAX: u32 = 8;
+/// Maximum stages of a ring (`MAX_DEPTH`).
+const MAX_DEPTH: u32 = 8;
 /// Maximum weight stages if a block has one split, and if that split has two runs and is written to
 /// the split-K workspace. More stages would delay the rows of x.
-const SPLIT_DEPTH_MAX: u32 = 2;
+const MAX_SPLIT_DEPTH: u32 = 2;
 const WORKSPACE_DEPTH: u32 = 1;
 /// The same for a block that computes all splits sequentially. Rows of x need the memory.
-const SEQUENTIAL_DEPTH_MAX: u32 = 3;
+const MAX_SEQUENTIAL_DEPTH: u32 = 3;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, for which the weights of a block's 8 tiles are no more bytes than 64
@@ -35,7 +35,7 @@ const GROUP_BYTES: u32 = 2_048;
 const RECORD_SHORT: u32 = 1_024;
 /// Longest record, in bytes, of quantised weights; records of f16 are longer (in
 /// `weights_stage_segments`).
-const RECORD_QUANTISED: u32 = 1_200;
+const RECORD_QUANTIZED: u32 = 1_200;
 /// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Minimum rows of x for the split-K workspace, with records up to [`RECORD_SHORT`] and with longer
@@ -112,7 +112,7 @@ fn workspace_rows_min(record_bytes: u32) -> u32 {
 
 /// Segments in a stage of weights (`weights_stage_segments`).
 fn weights_stage_segments(record_bytes: u32) -> u32 {
-    if record_bytes > RECORD_QUANTISED { 1 } else { 2 }
+    if record_bytes > RECORD_QUANTIZED { 1 } else { 2 }
 }
 
 impl Sm90Tiling {
@@ -133,7 +133,7 @@ impl Sm90Tiling {
             return tiling.with_rings(product, order, 1, |tiling| tiling.fits(1, gpu));
         }
         let is_persistent = product.tiles >= TILES_MANY && order.runs == 2;
-        if order.splits > if is_persistent { 1 } else { SPLITS_MAX } {
+        if order.splits > if is_persistent { 1 } else { MAX_SPLITS } {
             return None;
         }
         let rows = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
@@ -154,7 +154,7 @@ impl Sm90Tiling {
         let is_deferred = reducer == SplitKReducer::Reader
             && order.runs == 1
             && order.splits > 1
-            && (rows > 16 || product.record_bytes <= RECORD_QUANTISED);
+            && (rows > 16 || product.record_bytes <= RECORD_QUANTIZED);
         let splits = if is_persistent {
             Splits::One
         } else if to_workspace {
@@ -245,15 +245,15 @@ impl Sm90Tiling {
         fits: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
         let (each, deepest) = match self.splits {
-            Splits::One => (order.run, DEPTH_MAX),
-            Splits::InCluster(_) | Splits::Deferred => (order.split_segments, SPLIT_DEPTH_MAX),
+            Splits::One => (order.run, MAX_DEPTH),
+            Splits::InCluster(_) | Splits::Deferred => (order.split_segments, MAX_SPLIT_DEPTH),
             Splits::Workspace => (order.run, WORKSPACE_DEPTH),
-            Splits::Sequential => (product.segments, SEQUENTIAL_DEPTH_MAX),
+            Splits::Sequential => (product.segments, MAX_SEQUENTIAL_DEPTH),
         };
         let depth_most = (each.div_ceil(self.weights_stage_segments(product.record_bytes))
             * rounds)
             .min(deepest);
-        let x_most = (each.div_ceil(self.x_stage_segments()) * rounds).min(DEPTH_MAX);
+        let x_most = (each.div_ceil(self.x_stage_segments()) * rounds).min(MAX_DEPTH);
         // The producer reuses a stage of x when the next one has been read, so one stage would
         // deadlock.
         let mut tiling = Self { x_depth: x_most.min(2), ..self }.sized(product, order);

@@ -135,7 +135,7 @@ impl Params {
 }
 
 /// Maximum dynamic shared memory of a product's launch: all that a block can have.
-pub(super) fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
+pub(super) fn max_shared_bytes(gpu: &GpuFacts) -> u32 {
     gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
 }
 
@@ -151,8 +151,8 @@ impl Lowering<'_> {
     pub(super) fn get(&mut self, kernel: &Kernel) -> Result<Found, DeviceError> {
         let (its, of_two) = kernel.made_by(|ty| self.resources.has_products_of(ty));
         let (file, name) = its.names();
-        let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
-        let function = self.kernels.get(self.context, &file, &name, shared_bytes_max)?;
+        let max_shared_bytes = max_shared_bytes(&self.context.gpu().facts);
+        let function = self.kernels.get(self.context, &file, &name, max_shared_bytes)?;
         Ok(Found { function, of_two })
     }
 
@@ -163,7 +163,7 @@ impl Lowering<'_> {
         kernel: &Kernel,
     ) -> Result<Option<Function>, DeviceError> {
         let (file, name) = kernel.names();
-        let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
-        self.kernels.find(self.context, &file, &name, shared_bytes_max)
+        let max_shared_bytes = max_shared_bytes(&self.context.gpu().facts);
+        self.kernels.find(self.context, &file, &name, max_shared_bytes)
     }
 }

@@ -10,9 +10,9 @@ use crate::params::{BoundLogitsParams, LayerInputsParams};
 
 /// As in layer_inputs.cu.
 const LAYER_INPUTS_WARPS: u32 = 8;
-const PART_MAX: u32 = 1024;
+const MAX_PART: u32 = 1024;
 /// As in bound_logits.cu.
-const SUPPRESSED_MAX: usize = 64;
+const MAX_SUPPRESSED: usize = 64;
 const BOUND_THREADS: u32 = 256;
 const BOUND_LOGITS: u32 = 4 * BOUND_THREADS;
 
@@ -37,7 +37,7 @@ impl Lowering<'_> {
         if part == 0 || !width.is_multiple_of(part) {
             return Err(DeviceError::Invalid(format!("parts of {part} numbers of {width}")));
         }
-        if part > PART_MAX {
+        if part > MAX_PART {
             return Err(self.unsupported(format!("layer inputs of {part} numbers")));
         }
         let products = self.base + self.workspace.products as u64;
@@ -57,7 +57,7 @@ impl Lowering<'_> {
         let input = self.input(program, x, None)?;
         let product = Part { linear: projection, out: products, stride: width };
         let mut launches = self.linears(program, &input, &[product], Epilogue::Store)?;
-        let grid = [(width / part).div_ceil(LAYER_INPUTS_WARPS), program.rows_max, 1];
+        let grid = [(width / part).div_ceil(LAYER_INPUTS_WARPS), program.max_rows, 1];
         let kernel = ("layer_inputs", "layer_inputs");
         launches.push(self.launch(kernel, grid, 32 * LAYER_INPUTS_WARPS, &params)?);
         Ok(launches)
@@ -81,13 +81,13 @@ impl Lowering<'_> {
             cap: soft_cap.unwrap_or(0.0),
             count: 0,
             reserved: 0,
-            suppressed: [0; SUPPRESSED_MAX],
+            suppressed: [0; MAX_SUPPRESSED],
         };
-        let grid = [program.vocab.div_ceil(BOUND_LOGITS), program.outputs_max.max(1), 1];
+        let grid = [program.vocab.div_ceil(BOUND_LOGITS), program.max_outputs.max(1), 1];
         let mut launches = Vec::new();
         let mut rest = suppressed;
         while params.cap > 0.0 || !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(SUPPRESSED_MAX));
+            let (now, later) = rest.split_at(rest.len().min(MAX_SUPPRESSED));
             params.count = now.len() as u32;
             params.suppressed[..now.len()].copy_from_slice(now);
             let kernel = ("bound_logits", "bound_logits");
@@ -108,9 +108,9 @@ mod tests {
     fn constants_match_the_kernels() {
         let inputs = KernelSource::read(&["layer/layer_inputs.cu"]);
         assert_eq!(inputs.constant("LAYER_INPUTS_WARPS"), LAYER_INPUTS_WARPS);
-        assert_eq!(inputs.constant("PART_MAX"), PART_MAX);
+        assert_eq!(inputs.constant("PART_MAX"), MAX_PART);
         let bounds = KernelSource::read(&["layer/bound_logits.cu"]);
-        assert_eq!(bounds.constant("SUPPRESSED_MAX"), SUPPRESSED_MAX as u32);
+        assert_eq!(bounds.constant("SUPPRESSED_MAX"), MAX_SUPPRESSED as u32);
         assert_eq!(bounds.constant("BOUND_THREADS"), BOUND_THREADS);
         assert_eq!(bounds.constant("BOUND_LOGITS"), BOUND_LOGITS);
     }

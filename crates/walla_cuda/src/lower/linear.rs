@@ -20,11 +20,11 @@ use crate::resources::Matrix;
 /// Warps of a block of the linear kernels (`LINEAR_WARPS` in linear.cuh).
 const LINEAR_WARPS: u32 = 8;
 /// Maximum rows of x per block of these kernels: a power of two.
-const LINEAR_ROWS_MAX: u64 = 8;
+const MAX_LINEAR_ROWS: u64 = 8;
 /// Bytes of one row of x in shared memory: `padded(LINEAR_COLS)` floats.
 const LINEAR_STAGED_BYTES: u32 = 4 * (2048 + 2048 / 32 * 4);
-/// Maximum threads of a block of add_norm.cu (`ADD_NORM_THREADS_MAX`).
-const ADD_NORM_THREADS_MAX: u32 = 1024;
+/// Maximum threads of a block of add_norm.cu (`MAX_ADD_NORM_THREADS`).
+const MAX_ADD_NORM_THREADS: u32 = 1024;
 
 /// Static shared memory of the linear kernels, in bytes (`scratch`).
 const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
@@ -32,7 +32,7 @@ const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
 /// Rows of x that share one pass over W: a power of two that fits in shared memory.
 fn group(rows: u32, shared_bytes: u64) -> u32 {
     let room = shared_bytes.saturating_sub(LINEAR_STATIC_BYTES) / u64::from(LINEAR_STAGED_BYTES);
-    let most = 1 << room.clamp(1, LINEAR_ROWS_MAX).ilog2();
+    let most = 1 << room.clamp(1, MAX_LINEAR_ROWS).ilog2();
     rows.max(1).next_power_of_two().min(most)
 }
 
@@ -57,7 +57,7 @@ impl Lowering<'_> {
             width,
             scale: scale * table.weight.scale,
         };
-        self.launch(("embed", "embed"), [program.rows_max, 1, 1], 128, &params)
+        self.launch(("embed", "embed"), [program.max_rows, 1, 1], 128, &params)
     }
 
     pub(super) fn project(
@@ -108,8 +108,8 @@ impl Lowering<'_> {
         }
         // A thread for each four numbers of a row.
         let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
-        let threads = quads.min(ADD_NORM_THREADS_MAX);
-        let grid = [program.rows_max, 1, 1];
+        let threads = quads.min(MAX_ADD_NORM_THREADS);
+        let grid = [program.max_rows, 1, 1];
         launches.push(self.launch(("add_norm", "add_norm"), grid, threads, &params)?);
         Ok(launches)
     }
@@ -139,7 +139,7 @@ impl Lowering<'_> {
             let mut rows = None;
             if is_packed && on_tensor_cores(matrices[0].ty) {
                 let at = self.base + self.workspace.packed_hidden as u64;
-                rows = Some(packed(at, (program.rows_max, hidden), false));
+                rows = Some(packed(at, (program.max_rows, hidden), false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
             return self.linears(program, input, &parts, Epilogue::Gate(mode, rows));
@@ -175,12 +175,12 @@ impl Lowering<'_> {
     ) -> Result<Vec<Launch>, DeviceError> {
         same("vocabulary", self.resources.matrix(linear.matrix)?.rows, program.vocab)?;
         let out = self.resources.buffer(program.logits)?;
-        let wanted = 4 * program.outputs_max as usize * program.vocab as usize;
+        let wanted = 4 * program.max_outputs as usize * program.vocab as usize;
         if out.bytes() < wanted {
             return Err(DeviceError::Invalid(format!("logits buffer below {wanted} bytes")));
         }
         let input = self.input(program, x, Some(norm))?;
-        let input = Input { rows: program.outputs_max, by_output: true, ..input };
+        let input = Input { rows: program.max_outputs, by_output: true, ..input };
         let part = Part { linear, out: out.address(), stride: program.vocab };
         self.linears(program, &input, &[part], Epilogue::Store)
     }
@@ -205,7 +205,7 @@ impl Lowering<'_> {
             x,
             width,
             norm,
-            rows: program.rows_max,
+            rows: program.max_rows,
             by_output: false,
             packed: None,
             next_pages: PagesRef::default(),
@@ -338,7 +338,7 @@ mod tests {
         let staged = kernels.call("padded", &[kernels.constant("LINEAR_COLS")])[0];
         assert_eq!(4 * staged, LINEAR_STAGED_BYTES);
         let add_norm = KernelSource::read(&["common/walla.cuh", "layer/add_norm.cu"]);
-        assert_eq!(add_norm.constant("ADD_NORM_THREADS_MAX"), ADD_NORM_THREADS_MAX);
+        assert_eq!(add_norm.constant("ADD_NORM_THREADS_MAX"), MAX_ADD_NORM_THREADS);
     }
 
     #[test]

@@ -291,17 +291,17 @@ impl Lowering<'_> {
         if self.resources.buffer(program.results)?.bytes() < layout.result_bytes() {
             return Err(too_small("result block", layout.result_bytes()));
         }
-        if program.rows_max == 0
-            || program.rows_max > layout.rows_max
-            || program.outputs_max > layout.outputs_max
+        if program.max_rows == 0
+            || program.max_rows > layout.max_rows
+            || program.max_outputs > layout.max_outputs
             || program.vocab == 0
         {
             let why = format!("rows, outputs or vocabulary of program {}", program.name);
             return Err(DeviceError::Invalid(why));
         }
         // Kernels can hold as many rows of the head's input as the step has rows.
-        if program.outputs_max > program.rows_max {
-            let (outputs, rows) = (program.outputs_max, program.rows_max);
+        if program.max_outputs > program.max_rows {
+            let (outputs, rows) = (program.max_outputs, program.max_rows);
             let why = format!("{outputs} outputs of {rows} rows ({})", program.name);
             return Err(DeviceError::Invalid(why));
         }
@@ -370,17 +370,17 @@ impl Lowering<'_> {
         self.launch_of_any_size(kernel, grid, threads, (shared_bytes, shared_bytes), params)
     }
 
-    /// A launch with dynamic shared memory of a kernel that is allowed `shared_bytes_max` of it:
+    /// A launch with dynamic shared memory of a kernel that is allowed `max_shared_bytes` of it:
     /// the launches of one kernel may need different amounts.
     fn launch_of_any_size<P: Pod>(
         &mut self,
         (file, name): (&str, &str),
         grid: [u32; 3],
         threads: u32,
-        (shared_bytes, shared_bytes_max): (u32, u32),
+        (shared_bytes, max_shared_bytes): (u32, u32),
         params: &P,
     ) -> Result<Launch, DeviceError> {
-        let function = self.kernels.get(self.context, file, name, shared_bytes_max)?;
+        let function = self.kernels.get(self.context, file, name, max_shared_bytes)?;
         let overlap = self.context.gpu().facts.programmatic_launch;
         Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
     }

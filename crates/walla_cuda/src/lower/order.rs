@@ -9,15 +9,15 @@ pub(super) const TILES_MANY: u32 = 512;
 /// Tiles that a block of kernels/gemm/gemm_sm90.cuh computes at once (`CTA_TILES`).
 pub(super) const CTA_TILES: u32 = 8;
 /// Maximum splits of few tiles: a cluster size that every GPU with clusters supports
-/// (`SPLITS_MAX`, `DEFERRED_SPLITS_MAX`).
-pub(super) const SPLITS_MAX: u32 = 8;
+/// (`MAX_SPLITS`, `MAX_DEFERRED_SPLITS`).
+pub(super) const MAX_SPLITS: u32 = 8;
 /// Shared memory per block from which many tiles have one split for all columns, up to this number
 /// of segments.
 const SHARED_LARGE: u64 = 200 << 10;
 const SPLIT_SEGMENTS_LARGE: u32 = 32;
 /// Maximum segments of a split on other GPUs, and on GPUs with less than [`SHARED_SMALL`] bytes of
 /// shared memory.
-const SPLIT_SEGMENTS_MAX: u32 = 16;
+const MAX_SPLIT_SEGMENTS: u32 = 16;
 const SPLIT_SEGMENTS_SMALL: u32 = 8;
 const SHARED_SMALL: u64 = 128 << 10;
 /// Segments of a split of few tiles from which it has two runs: warps with one run each then have
@@ -43,7 +43,7 @@ impl Order {
         let shared = gpu.shared_bytes_per_block_optin;
         let most = match shared {
             SHARED_LARGE.. => SPLIT_SEGMENTS_LARGE,
-            SHARED_SMALL.. => SPLIT_SEGMENTS_MAX,
+            SHARED_SMALL.. => MAX_SPLIT_SEGMENTS,
             _ => SPLIT_SEGMENTS_SMALL,
         };
         let least = segments.div_ceil(most);
@@ -52,7 +52,7 @@ impl Order {
         }
         // As many splits as fill the GPU with two blocks per multiprocessor.
         let groups = tiles.div_ceil(CTA_TILES).max(1);
-        let splits = (2 * gpu.multiprocessors / groups).clamp(1, SPLITS_MAX).max(least);
+        let splits = (2 * gpu.multiprocessors / groups).clamp(1, MAX_SPLITS).max(least);
         let is_long = segments.div_ceil(splits) >= SPLIT_SEGMENTS_LONG;
         Self::cut(segments, splits, if is_long { 2 } else { 1 })
     }

@@ -37,12 +37,12 @@ pub(super) fn squares_count(width: u32) -> u32 {
 }
 
 /// Describes packed rows at an address.
-pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bool) -> PackedRef {
+pub(super) fn packed(rows: Address, (max_rows, width): (u32, u32), is_normed: bool) -> PackedRef {
     PackedRef {
         rows,
         segments: width.div_ceil(repack::SEGMENT as u32),
         scale: if is_normed { 1.0 } else { PROJECT_SCALE },
-        group_rows: group_rows(rows_max, width),
+        group_rows: group_rows(max_rows, width),
         reserved: 0,
     }
 }
@@ -78,7 +78,7 @@ impl Lowering<'_> {
         let is_normed = input.norm.is_some();
         let at = if is_normed { self.workspace.packed_normed } else { self.workspace.packed };
         let at = self.base + at as u64;
-        let shape = (program.rows_max, input.width);
+        let shape = (program.max_rows, input.width);
         let rows = packed(at, shape, is_normed);
         let pack_factors = if is_normed { self.factors(self.factors) } else { 0 };
         let params = PackParams {
@@ -89,7 +89,7 @@ impl Lowering<'_> {
             width: input.width,
             eps,
         };
-        let grid = [program.rows_max, 1, 1];
+        let grid = [program.max_rows, 1, 1];
         launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
         let operand = Normed { pack_factors, ..operand(rows) };
         if is_normed {
@@ -111,7 +111,7 @@ impl Lowering<'_> {
         Ok(Normed {
             slot,
             norm: self.resources.vector(norm.weight)?.memory.address(),
-            rows: packed(at, (program.rows_max, width), true),
+            rows: packed(at, (program.max_rows, width), true),
             pack_factors: self.factors(self.factors),
             squares: Some((squares, squares_count(width))),
             has_factors: false,
@@ -167,7 +167,7 @@ impl Lowering<'_> {
             pack_factors: x.pack_factors,
             pack_factors_to: at(self.workspace.gathered_pack_factors),
             squares_count,
-            rows_last: program.rows_max - 1,
+            rows_last: program.max_rows - 1,
         };
         launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?);
         Ok(gathered)

@@ -100,7 +100,7 @@ impl Lowering<'_> {
             inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
             mode: epilogue.mode() as u32,
-            rows_max: input.rows,
+            max_rows: input.rows,
             unscale: 1.0 / x.rows.scale,
             tiles,
             splits,
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         };
         let is_gate = matches!(epilogue, Epilogue::Gate(..));
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
-        let rows = (input.rows, program.rows_max);
+        let rows = (input.rows, program.max_rows);
         let ordered = OrderedProduct::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
         let launch = self.with_wgmma(program, input, x, (parts, epilogue), &ordered, launches)?;
         if let Some(launch) = launch {
@@ -167,7 +167,7 @@ impl Lowering<'_> {
         let found = self.get(&kernel)?;
         let gemm = self.gemm_params(program, input, x, parts, epilogue, (product.tiles, &order))?;
         let by_output = u32::from(input.by_output);
-        let rows_last = program.rows_max - 1;
+        let rows_last = program.max_rows - 1;
         let params = if tiling.groups == 1 {
             Params::Skinny(GemmSkinnyParams {
                 gemm,
@@ -265,7 +265,7 @@ impl Lowering<'_> {
         product: &Product,
         params: &GemmSm90Params,
     ) -> Result<Launch, DeviceError> {
-        let GemmParams { part: [part, ..], unscale, rows_max, tiles, splits, .. } = params.gemm;
+        let GemmParams { part: [part, ..], unscale, max_rows, tiles, splits, .. } = params.gemm;
         let reduction = SplitkReduceParams {
             sums: params.workspace,
             out: part.out,
@@ -276,7 +276,7 @@ impl Lowering<'_> {
             next_squares_count: params.gemm.next_squares_count,
             out_stride: part.out_stride,
             unscale: unscale * part.weight.scale,
-            rows_max,
+            max_rows,
             tiles,
             splits,
         };
@@ -350,7 +350,7 @@ pub(super) struct OrderedProduct {
 
 impl OrderedProduct {
     /// The product of a launch's matrices, which have one type, among all matrices of their op. The
-    /// launch multiplies `rows` rows of x, out of `rows_max` packed rows. `None` without matrices,
+    /// launch multiplies `rows` rows of x, out of `max_rows` packed rows. `None` without matrices,
     /// or without a kernel for the type.
     ///
     /// All matrices of an op have the same splits, even of different types, if together they have
@@ -358,7 +358,7 @@ impl OrderedProduct {
     pub(super) fn of(
         gpu: &GpuFacts,
         (matrices, of_op): (&[&Matrix], &[&Matrix]),
-        (rows, rows_max): (u32, u32),
+        (rows, max_rows): (u32, u32),
         is_gate: bool,
     ) -> Option<Self> {
         let first = matrices.first()?;
@@ -372,7 +372,7 @@ impl OrderedProduct {
             tiles: tiles(matrices, is_gate),
             tiles_of_op: together,
             rows,
-            group_rows: group_rows(rows_max, first.cols),
+            group_rows: group_rows(max_rows, first.cols),
         };
         let cut_as = if together < TILES_MANY { together } else { product.tiles };
         let order = Order::of(cut_as, product.segments, gpu);

@@ -14,7 +14,7 @@ const SCAN_THREADS: u32 = 256;
 /// Threads of a sampling block: each has at most one group of tokens.
 const DRAW_THREADS: u32 = 1024;
 /// Maximum log2 of the scanning threads per group: a group stays within a warp.
-const GROUP_BITS_MAX: u32 = 5;
+const MAX_GROUP_BITS: u32 = 5;
 /// Bytes of `Bins` in sample_cut.cuh.
 const BINS_BYTES: u32 = 53_280;
 /// Bytes of the statistics of a chunk's warps.
@@ -45,10 +45,10 @@ impl Parts {
         let most = |bytes: &dyn Fn(&Program) -> usize| {
             programs.iter().filter(samples).map(bytes).max().unwrap_or_default()
         };
-        let chunks = |p: &Program| p.outputs_max as usize * p.vocab.div_ceil(CHUNK) as usize;
+        let chunks = |p: &Program| p.max_outputs as usize * p.vocab.div_ceil(CHUNK) as usize;
         let groups = |p: &Program| chunks(p) * (SCAN_THREADS >> group_bits(p.vocab)) as usize;
         Self {
-            scores: take(most(&|p| 4 * p.outputs_max as usize * p.vocab as usize)),
+            scores: take(most(&|p| 4 * p.max_outputs as usize * p.vocab as usize)),
             stats: take(most(&|p| STATS_BYTES * chunks(p))),
             groups: take(most(&|p| 4 * groups(p))),
             likely: take(most(&|p| 4 * groups(p))),
@@ -72,7 +72,7 @@ impl Lowering<'_> {
         let cache = self.resources.cache(program.cache)?;
         let chunks = program.vocab.div_ceil(CHUNK);
         let group_bits = group_bits(program.vocab);
-        if group_bits > GROUP_BITS_MAX {
+        if group_bits > MAX_GROUP_BITS {
             return Err(self.unsupported(format!("vocabularies of {} tokens", program.vocab)));
         }
         let parts = self.workspace.sampler;
@@ -98,7 +98,7 @@ impl Lowering<'_> {
             vocab: program.vocab,
             group_bits,
         };
-        let outputs = program.outputs_max.max(1);
+        let outputs = program.max_outputs.max(1);
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         Ok([
             self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?,
@@ -110,7 +110,7 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BINS_BYTES, CHUNK, DRAW_THREADS, GROUP_BITS_MAX, SCAN_THREADS, group_bits};
+    use super::{BINS_BYTES, CHUNK, DRAW_THREADS, MAX_GROUP_BITS, SCAN_THREADS, group_bits};
     use crate::kernel_source::KernelSource;
 
     #[test]
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_draw_thread_has_at_most_one_group() {
-        let largest = (DRAW_THREADS * (CHUNK / SCAN_THREADS)) << GROUP_BITS_MAX;
+        let largest = (DRAW_THREADS * (CHUNK / SCAN_THREADS)) << MAX_GROUP_BITS;
         for vocab in [1, 515, 4096, 16_384, 16_385, 32_001, 128_256, 151_936, 262_208, largest] {
             let bits = group_bits(vocab);
             let groups = |bits: u32| vocab.div_ceil(CHUNK) * (SCAN_THREADS >> bits);
-            assert!(groups(bits) <= DRAW_THREADS && bits <= GROUP_BITS_MAX, "{vocab}");
+            assert!(groups(bits) <= DRAW_THREADS && bits <= MAX_GROUP_BITS, "{vocab}");
             assert!(bits == 0 || groups(bits - 1) > DRAW_THREADS, "{vocab}: more than it takes");
         }
-        assert!(group_bits(largest + 1) > GROUP_BITS_MAX);
+        assert!(group_bits(largest + 1) > MAX_GROUP_BITS);
     }
 }

@@ -14,8 +14,8 @@ use super::order::Order;
 
 /// Rows of x per tensor-core instruction.
 pub(super) const GROUP_ROWS: u32 = 8;
-/// Maximum warps of a block for more than one group of rows (`SM80_WARPS_MAX`).
-const WARPS_MAX: u32 = 16;
+/// Maximum warps of a block for more than one group of rows (`MAX_SM80_WARPS`).
+const MAX_WARPS: u32 = 16;
 /// Warps of a block for one group (`SKINNY_WARPS`): two such blocks share a multiprocessor. In
 /// smaller blocks, fewer warps would do the work that a block shares.
 const SKINNY_WARPS: u32 = 8;

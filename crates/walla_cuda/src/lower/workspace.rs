@@ -82,7 +82,7 @@ impl Workspace {
         for slot in 0..slots {
             let bytes = |p: &Program| {
                 let width = p.slots.get(slot).map_or(0, |s| s.width as usize);
-                4 * width * p.rows_max as usize
+                4 * width * p.max_rows as usize
             };
             let bytes = programs.iter().map(bytes).max().unwrap_or_default();
             let offset = workspace.take(bytes);
@@ -115,9 +115,9 @@ impl Workspace {
         workspace.squares = workspace.take(most.squares);
         workspace.gathered = workspace.take(most.gathered);
         workspace.gathered_squares = workspace.take(most.gathered_squares);
-        let outputs = programs.iter().map(|p| p.outputs_max as usize).max().unwrap_or_default();
+        let outputs = programs.iter().map(|p| p.max_outputs as usize).max().unwrap_or_default();
         workspace.gathered_pack_factors = workspace.take(4 * outputs);
-        let rows = programs.iter().map(|p| p.rows_max as usize).max().unwrap_or_default();
+        let rows = programs.iter().map(|p| p.max_rows as usize).max().unwrap_or_default();
         workspace.factors_bytes = 2 * 4 * rows;
         workspace.factors = workspace.take(workspace.factors_bytes);
         workspace.split_sums = workspace.take(most.split_sums);
@@ -153,12 +153,12 @@ struct Ground<'a> {
 
 impl Ground<'_> {
     fn wanted(&self, program: &Program, op: &Op, later: &[Op]) -> Result<Wanted, DeviceError> {
-        let rows = program.rows_max as usize;
-        let rows_packed = program.rows_max.max(program.outputs_max);
+        let rows = program.max_rows as usize;
+        let rows_packed = program.max_rows.max(program.max_outputs);
         let packed_bytes = |cols| packed_rows::packed_bytes(rows_packed, cols);
         let matrix = |linear: &Linear| self.resources.matrix(linear.matrix);
         let products = |numbers: usize| 4 * rows * numbers;
-        let all_rows = (program.rows_max, program.rows_max);
+        let all_rows = (program.max_rows, program.max_rows);
         let mut wanted = Wanted::default();
         match op {
             Op::Qkv { shape, query, keys: None, .. } => {
@@ -207,7 +207,7 @@ impl Ground<'_> {
                 self.splits(&mut wanted, &[b, c, v], all_rows, LinearMode::Store)?;
             }
             Op::DeltaNet { x, norm, shape, input, alpha, beta, out, .. } => {
-                let numbers = DeltaProducts::of(*shape).numbers(*shape, program.rows_max);
+                let numbers = DeltaProducts::of(*shape).numbers(*shape, program.max_rows);
                 wanted.products = usize::try_from(numbers).unwrap_or(usize::MAX / 8) * 4;
                 wanted.norms(matrix(input)?.cols, rows_packed);
                 wanted.packed_mixed = packed_bytes(shape.values());
@@ -229,7 +229,7 @@ impl Ground<'_> {
                     (self.resources.matrix(*router)?, self.resources.matrix(*gate)?);
                 wanted.products = products(router.rows as usize);
                 wanted.norms(router.cols, rows_packed);
-                wanted.experts = experts::Parts::of(program.rows_max, *used, router, gate);
+                wanted.experts = experts::Parts::of(program.max_rows, *used, router, gate);
             }
             Op::Head { linear, .. } => {
                 wanted.norms(matrix(linear)?.cols, rows_packed);
@@ -238,7 +238,7 @@ impl Ground<'_> {
                 self.splits(
                     &mut wanted,
                     &[linear],
-                    (program.outputs_max, program.rows_max),
+                    (program.max_outputs, program.max_rows),
                     LinearMode::Store,
                 )?;
             }

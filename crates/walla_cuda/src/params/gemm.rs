@@ -48,7 +48,7 @@ pub(crate) struct GemmParams {
     pub eps: f32,
     pub unscale: f32,
     pub mode: u32,
-    pub rows_max: u32,
+    pub max_rows: u32,
     pub tiles: u32,
     pub splits: u32,
     pub split_segments: u32,
@@ -128,7 +128,7 @@ pub(crate) struct SplitkReduceParams {
     pub out_stride: u32,
     /// 1 / scale of x, times the scale of the matrix.
     pub unscale: f32,
-    pub rows_max: u32,
+    pub max_rows: u32,
     pub tiles: u32,
     pub splits: u32,
 }

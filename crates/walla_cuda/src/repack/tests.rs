@@ -111,7 +111,7 @@ fn every_element_of_a_row_has_a_unique_position() {
 }
 
 #[test]
-fn unquantised_values_are_stored_in_pieces_of_16_bytes() {
+fn unquantized_values_are_stored_in_pieces_of_16_bytes() {
     for (ty, size) in [(TensorType::F16, 2), (TensorType::F32, 4)] {
         let (row, layout, tile) = repacked(ty);
         for i in 0..COLS {
@@ -291,7 +291,7 @@ fn rounded(number: f64) -> f64 {
     half::f16::from_f64(number).to_f64()
 }
 
-/// Number `i` as `kernels/gemm/dequantise.cuh` decodes it from a record: integers as subnormal f16,
+/// Number `i` as `kernels/gemm/dequantize.cuh` decodes it from a record: integers as subnormal f16,
 /// with every product and the one fma rounded to f16.
 fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
     let f16s = |bytes: &[u8]| -> Vec<f64> {
@@ -339,14 +339,14 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
 /// Numbers of a quantised row: exact, and as kernels decode them.
 fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
     let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
-    walla_doubles::quantise(ty, numbers, &mut row);
+    walla_doubles::quantize(ty, numbers, &mut row);
     exact_and_found_in(ty, &row)
 }
 
 /// Numbers of a row: exact, and as kernels decode them.
 fn exact_and_found_in(ty: TensorType, row: &[u8]) -> Vec<(f64, f64)> {
     let mut exact = vec![0.0; COLS];
-    walla_model::dequantise(ty, row, &mut exact);
+    walla_model::dequantize(ty, row, &mut exact);
     let scaling = Scaling::of(ty, largest(ty, row));
     let layout = Layout::of(ty, COLS).unwrap();
     let mut tile = vec![0; layout.tile_bytes()];
@@ -379,9 +379,9 @@ fn kernels_read_the_values_of_the_file() {
             wave * [1.0, 0.1, 0.01, 0.0][i / 32 % 4]
         };
         let numbers: Vec<f32> = (0..COLS).map(number).collect();
-        let quantised = exact_and_found(ty, &numbers);
-        let most = quantised.iter().fold(0.0_f64, |most, (exact, _)| most.max(exact.abs()));
-        for (i, (exact, found)) in quantised.into_iter().enumerate() {
+        let quantized = exact_and_found(ty, &numbers);
+        let most = quantized.iter().fold(0.0_f64, |most, (exact, _)| most.max(exact.abs()));
+        for (i, (exact, found)) in quantized.into_iter().enumerate() {
             // Half of the last bit of f16. Scale and minimum of super-blocks are rounded too, and
             // may be as large as the largest number even if their sum is not.
             let size = match ty {
@@ -419,7 +419,7 @@ fn converted_integers_and_scales_are_exact() {
                 }
             }
             let mut exact = vec![0.0; COLS];
-            walla_model::dequantise(ty, &row, &mut exact);
+            walla_model::dequantize(ty, &row, &mut exact);
             let scaling = Scaling::of(ty, largest(ty, &row));
             let layout = Layout::of(ty, COLS).unwrap();
             let mut tile = vec![0; layout.tile_bytes()];

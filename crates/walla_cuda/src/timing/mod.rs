@@ -25,7 +25,7 @@ const FLUSH_FACTOR: u64 = 2;
 const FIRST_RUNS: u32 = 5;
 
 /// Maximum number of runs: records of more would not fit.
-const RUNS_MAX: f64 = 10_000.0;
+const MAX_RUNS: f64 = 10_000.0;
 
 /// Measurement method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl CudaDevice {
         let mut bench = Bench { device: self, stream, raw, is_flushed, work };
         let first = bench.events(FIRST_RUNS)?;
         let estimate_ms = (first.iter().sum::<f64>() / first.len().max(1) as f64 / 1e3).max(1e-4);
-        let runs = |ms: f64, least: f64| (ms / estimate_ms).ceil().clamp(least, RUNS_MAX) as u32;
+        let runs = |ms: f64, least: f64| (ms / estimate_ms).ceil().clamp(least, MAX_RUNS) as u32;
         let (dry, measured) = (runs(options.dry_ms, 1.0), runs(options.measured_ms, 5.0));
         bench.events(dry)?;
         let (method, fallback, mut span_micros, runs) = match options.method {
@@ -221,7 +221,7 @@ impl Bench<'_, '_> {
 
     /// Waits for all work; returns microseconds between the two events of the first `pairs` pairs.
     fn micros(&mut self, pairs: usize) -> Result<Vec<f64>, DeviceError> {
-        self.device.synchronise()?;
+        self.device.synchronize()?;
         let (context, marks) = (&self.device.context, &self.device.kept.marks);
         marks[..pairs].iter().map(|&(begin, end)| context.micros_between(begin, end)).collect()
     }
@@ -267,7 +267,7 @@ impl Bench<'_, '_> {
             (self.work)(self.device, self.stream, i)?;
             windows.push((from, session.now_nanos().map_err(failed)?));
         }
-        self.device.synchronise()?;
+        self.device.synchronize()?;
         let records = session.end().map_err(failed)?;
         spans::runs(&records, &windows).map_err(failed)
     }

@@ -19,7 +19,7 @@ fn cache_ops_match_the_oracle() {
         let mut rigs =
             [Rig::new(device, &shape, kv_type, 2), Rig::new(oracle(), &shape, kv_type, 2)];
         let text = tokens(515, 100, 4);
-        let penalised = |mut piece: Piece| {
+        let penalized = |mut piece: Piece| {
             piece.sampling.temperature = 0.7;
             piece.sampling.repetition_penalty = 1.3;
             piece.sampling.penalty_window = 64;
@@ -36,7 +36,7 @@ fn cache_ops_match_the_oracle() {
             assert!(distance < tolerance, "{what}: {distance:.2e}");
             assert_eq!(a.rows[0].token, b.rows[0].token, "{what}");
         };
-        compare(&mut rigs, penalised(Piece::new(0, 0, &text[..50])), "prompt");
+        compare(&mut rigs, penalized(Piece::new(0, 0, &text[..50])), "prompt");
         // Sequence 1 becomes a copy of sequence 0.
         for rig in &mut rigs {
             let pages = (0..4).map(|i| CacheCommand::CopyPage { from: page(0, i), to: page(1, i) });
@@ -44,7 +44,7 @@ fn cache_ops_match_the_oracle() {
             rig.run_cache_ops(&pages);
             rig.run_cache_ops(&[CacheCommand::CopySequence { from: 0, to: 1 }]);
         }
-        compare(&mut rigs, penalised(Piece::new(1, 50, &text[50..51])), "copied");
+        compare(&mut rigs, penalized(Piece::new(1, 50, &text[50..51])), "copied");
         // Positions 16..32 are removed: the following cells move down by one page, in two
         // overlapping pieces.
         for rig in &mut rigs {
@@ -69,7 +69,7 @@ fn cache_ops_match_the_oracle() {
                 CacheCommand::ShiftRecent { sequence: 1, from: 32, end: 51, turn },
             ]);
         }
-        compare(&mut rigs, penalised(Piece::new(1, 35, &text[51..52])), "shifted");
+        compare(&mut rigs, penalized(Piece::new(1, 35, &text[51..52])), "shifted");
         // Cells 3.. of one page move down by two, in place.
         for rig in &mut rigs {
             rig.run_cache_ops(&[
@@ -84,13 +84,13 @@ fn cache_ops_match_the_oracle() {
                 CacheCommand::ShiftRecent { sequence: 1, from: 35, end: 36, turn: -2 },
             ]);
         }
-        compare(&mut rigs, penalised(Piece::new(1, 34, &text[52..53])), "moved in place");
+        compare(&mut rigs, penalized(Piece::new(1, 34, &text[52..53])), "moved in place");
         for rig in &mut rigs {
             rig.run_cache_ops(&[CacheCommand::ClearSequence { sequence: 0 }]);
         }
-        compare(&mut rigs, penalised(Piece::new(0, 0, &text[60..70])), "cleared");
+        compare(&mut rigs, penalized(Piece::new(0, 0, &text[60..70])), "cleared");
         // Continue with the token that the device sampled.
-        compare(&mut rigs, penalised(Piece::new(0, 10, &[-1])), "continued");
+        compare(&mut rigs, penalized(Piece::new(0, 10, &[-1])), "continued");
     }
 }
 

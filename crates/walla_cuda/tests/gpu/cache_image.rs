@@ -1,7 +1,7 @@
 //! Copies of cache contents to host memory and back.
 
 use walla_device::{CachePart, DeltaShape, DeviceError, EventId, HostId, KvType};
-use walla_types::{PENALTY_WINDOW_MAX, TensorType};
+use walla_types::{MAX_PENALTY_WINDOW, TensorType};
 
 use crate::gpu;
 use crate::model::Shape;
@@ -14,7 +14,7 @@ fn page(sequence: u32, index: u32) -> u32 {
 }
 
 /// Bytes of recent tokens.
-const RECENT_BYTES: usize = 4 * PENALTY_WINDOW_MAX as usize;
+const RECENT_BYTES: usize = 4 * MAX_PENALTY_WINDOW as usize;
 
 struct Copier {
     host: HostId,

@@ -63,7 +63,7 @@ extern "C" fn drop_kept() {
     let dropped = catch_unwind(AssertUnwindSafe(|| {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rig) = kept.as_mut() {
-            println!("deinit: {:?}", rig.device.synchronise());
+            println!("deinit: {:?}", rig.device.synchronize());
         }
         drop(kept.take());
     }));

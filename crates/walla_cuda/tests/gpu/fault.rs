@@ -126,7 +126,7 @@ fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
         d.record(stream, event).err(),
         d.wait(stream, event).err(),
         d.poll(event).err(),
-        d.synchronise().err(),
+        d.synchronize().err(),
     ];
     for error in &heard {
         assert_eq!(error.as_ref(), Some(lost));

@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 2 << 20;
 pub struct InFile<'a> {
     bytes: &'a [u8],
     /// Number of reads that succeed.
-    reads_max: usize,
+    max_reads: usize,
     reads: AtomicUsize,
     /// Bytes of the largest read.
     largest: AtomicUsize,
@@ -30,9 +30,9 @@ impl<'a> InFile<'a> {
         Self::failing(bytes, usize::MAX)
     }
 
-    fn failing(bytes: &'a [u8], reads_max: usize) -> Self {
+    fn failing(bytes: &'a [u8], max_reads: usize) -> Self {
         let (reads, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { bytes, reads_max, reads, largest }
+        Self { bytes, max_reads, reads, largest }
     }
 }
 
@@ -54,7 +54,7 @@ impl WeightSource for InFile<'_> {
     }
 
     fn read_into(&self, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
-        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.reads_max {
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.max_reads {
             return Err(DeviceError::Source { matrix: "m".into(), reason: "cut off".into() });
         }
         out.copy_from_slice(&self.bytes[start..][..out.len()]);
@@ -104,14 +104,14 @@ fn a_failing_source_is_an_error_and_the_device_stays_usable() {
             let (reads, largest) = (sound.reads.into_inner(), sound.largest.into_inner());
             assert!(reads > threads && largest <= PIECE_BYTES, "{reads} reads of up to {largest}");
             let held = device.memory();
-            for reads_max in 0..reads {
-                let failing = InFile::failing(&bytes, reads_max);
+            for max_reads in 0..reads {
+                let failing = InFile::failing(&bytes, max_reads);
                 let error = device.load_matrix(&desc, &failing).unwrap_err();
                 assert!(matches!(error, DeviceError::Source { .. }), "{error}");
             }
             assert_eq!(device.memory(), held, "what was not loaded is not counted");
             device.load_matrix(&desc, &InFile::new(&bytes)).unwrap();
-            device.synchronise().unwrap();
+            device.synchronize().unwrap();
         }
     }
 }

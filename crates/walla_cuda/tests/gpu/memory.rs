@@ -21,7 +21,7 @@ pub fn cache(mib: u32) -> CacheDesc {
         layers: vec![CacheLayer::Kv { kv_heads: 8, head_dim: 64, rope: None }; 16],
         pages: 2 * mib,
         page_tokens: 16,
-        sequences_max: 4,
+        max_sequences: 4,
         kv_type: KvType::F16,
     }
 }
@@ -80,7 +80,7 @@ fn a_memory_limit_applies_to_arenas() {
         return;
     }
     let registry = Registry::new().with(CudaBackend::default());
-    let options = OpenOptions { memory_bytes_max: Some(64 * MIB), ..OpenOptions::default() };
+    let options = OpenOptions { max_memory_bytes: Some(64 * MIB), ..OpenOptions::default() };
     let mut device = registry.open(&tested(), &options).unwrap();
     let refused = device.create_cache(&cache(80)).unwrap_err();
     assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");

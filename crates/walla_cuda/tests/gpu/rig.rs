@@ -8,20 +8,20 @@ use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, GraphId, HostId, KvType,
     Phase, Program, StreamId, StreamPriority,
 };
-use walla_types::CANDIDATES_MAX;
+use walla_types::MAX_CANDIDATES;
 
 use crate::model::{Model, Shape};
 
 pub const PAGE_TOKENS: u32 = 16;
 pub const LAYOUT: StepLayout = StepLayout {
-    rows_max: 64,
-    outputs_max: 64,
-    biases_max: 64,
-    sequences_max: 8,
+    max_rows: 64,
+    max_outputs: 64,
+    max_biases: 64,
+    max_sequences: 8,
     pages_per_sequence: 40,
 };
 /// Maximum masks per step.
-const MASKS_MAX: usize = 8;
+const MAX_MASKS: usize = 8;
 
 /// Sizes of steps.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub const MANY_PAGES: Steps = Steps { pages: 512, ..SHORT };
 
 /// The maximum number of rows of a program.
 pub const LONG: Steps = Steps {
-    layout: StepLayout { rows_max: 512, outputs_max: 128, ..LAYOUT },
+    layout: StepLayout { max_rows: 512, max_outputs: 128, ..LAYOUT },
     pages: LAYOUT.pages_per_sequence,
     buckets: &[64, 128, 512],
 };
@@ -53,7 +53,7 @@ pub const WIDE: Steps = Steps { buckets: &[1, 72, 192, 512], ..LONG };
 /// Contexts of `context` tokens, whose page tables repeat the same 640 tokens.
 pub const fn far(context: u32) -> Steps {
     Steps {
-        layout: StepLayout { rows_max: 160, pages_per_sequence: context / PAGE_TOKENS, ..LAYOUT },
+        layout: StepLayout { max_rows: 160, pages_per_sequence: context / PAGE_TOKENS, ..LAYOUT },
         pages: LAYOUT.pages_per_sequence,
         buckets: &[1, 4, 16, 160],
     }
@@ -167,27 +167,27 @@ impl Rig {
             layers: model.layers.clone(),
             pages: 8 * pages + 1,
             page_tokens: PAGE_TOKENS,
-            sequences_max: 8,
+            max_sequences: 8,
             kv_type,
         };
         let cache = d.create_cache(&cache).unwrap();
-        let logits_bytes = 4 * layout.outputs_max as usize * model.vocab as usize;
+        let logits_bytes = 4 * layout.max_outputs as usize * model.vocab as usize;
         let step = d.create_buffer("step", layout.bytes()).unwrap();
         let results_bytes = 2 * layout.result_bytes();
         let mapped =
             is_mapped.then(|| d.create_mapped("results", results_bytes).unwrap()).flatten();
         let results = mapped
             .map_or_else(|| d.create_buffer("results", results_bytes).unwrap(), |both| both.0);
-        let masks_bytes = 4 * MASKS_MAX * mask_words(model.vocab);
+        let masks_bytes = 4 * MAX_MASKS * mask_words(model.vocab);
         let masks = d.create_buffer("masks", masks_bytes).unwrap();
         let logits = d.create_buffer("logits", logits_bytes).unwrap();
         let program = |rows: u32, pure_decode: bool| Program {
             name: format!("bucket {rows}"),
             phase: Phase::Decode,
             pure_decode,
-            rows_max: rows,
-            outputs_max: rows.min(layout.outputs_max),
-            context_max: layout.pages_per_sequence * PAGE_TOKENS,
+            max_rows: rows,
+            max_outputs: rows.min(layout.max_outputs),
+            max_context: layout.pages_per_sequence * PAGE_TOKENS,
             vocab: model.vocab,
             slots: model.slots.clone(),
             cache,
@@ -201,7 +201,7 @@ impl Rig {
         let programs = buckets.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
         let prepared = d.prepare(programs.collect())?;
         Ok(Self {
-            program: program(layout.rows_max, false),
+            program: program(layout.max_rows, false),
             cache,
             stream: d.create_stream(StreamPriority::Low).unwrap(),
             vocab: model.vocab,
@@ -241,14 +241,14 @@ impl Rig {
         d.download(self.stream, from, (self.results_host, 0), layout.result_bytes()).unwrap();
         let bytes = 4 * outputs * self.vocab as usize;
         d.download(self.stream, (self.logits, 0), (self.logits_host, 0), bytes).unwrap();
-        d.synchronise().unwrap();
+        d.synchronize().unwrap();
         let mut outcome = Outcome::default();
         d.read_host(self.results_host, 0, layout.result_bytes(), &mut |bytes| {
             let view = ResultView::new(bytes, &layout).unwrap();
             assert_eq!(view.header.step, self.steps);
             assert_eq!(view.header.outputs as usize, outputs);
             outcome.rows = view.rows[..outputs].to_vec();
-            let all = view.candidates.chunks_exact(CANDIDATES_MAX as usize);
+            let all = view.candidates.chunks_exact(MAX_CANDIDATES as usize);
             let asked = all.zip(view.rows).take(outputs);
             outcome.candidates =
                 asked.map(|(all, row)| all[..row.candidates as usize].to_vec()).collect();

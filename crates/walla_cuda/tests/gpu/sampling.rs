@@ -77,7 +77,7 @@ fn masked_draws_match_the_oracle_and_are_allowed() {
 
 /// A mask of neighbouring tokens leaves many tokens in few groups of the sampler.
 #[test]
-fn neighbouring_allowed_tokens_match_the_oracle() {
+fn neighboring_allowed_tokens_match_the_oracle() {
     compare(&[(20_000, 3)], None, &|random, vocab| {
         let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
         let first = random.below(400) as usize;
@@ -164,7 +164,7 @@ fn a_mask_without_bits_fails_its_own_row_only() {
 fn more_outputs_than_rows_are_refused() {
     let Some(device) = gpu() else { return };
     let mut rig = Rig::new(device, &Shape::llama(TensorType::Q8_0), KvType::F16, 8);
-    let program = Program { rows_max: 2, outputs_max: 3, ..rig.program.clone() };
+    let program = Program { max_rows: 2, max_outputs: 3, ..rig.program.clone() };
     let refused = rig.device.prepare(vec![program]).unwrap_err();
     assert!(refused.to_string().contains("3 outputs of 2 rows"), "{refused}");
 }

@@ -149,7 +149,7 @@ fn step_time(rig: &mut Rig, shape: &Shape) -> Duration {
         for _ in 0..20 {
             rig.device.launch(rig.stream, rig.graphs[0][1]).unwrap();
         }
-        rig.device.synchronise().unwrap();
+        rig.device.synchronize().unwrap();
         best = best.min(start.elapsed() / 20);
     }
     best

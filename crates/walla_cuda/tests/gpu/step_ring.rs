@@ -31,7 +31,7 @@ fn latest(rig: &mut Rig, host: HostId) -> u64 {
     let (stream, results) = (rig.stream, rig.results);
     let d = &mut *rig.device;
     d.download(stream, (results, 0), (host, 0), LAYOUT.result_bytes()).unwrap();
-    d.synchronise().unwrap();
+    d.synchronize().unwrap();
     let mut step = 0;
     d.read_host(host, 0, LAYOUT.result_bytes(), &mut |bytes| {
         step = ResultView::new(bytes, &LAYOUT).unwrap().header.step;

@@ -79,16 +79,16 @@ fn settings_out_of_range_are_named() {
     let default = EmbedderOptions::default;
     let wrong = [
         (EmbedderOptions { threads: 0, ..default() }, "threads"),
-        (EmbedderOptions { batch_tokens_max: 0, ..default() }, "batch_tokens_max"),
-        (EmbedderOptions { context_tokens_max: Some(1), ..default() }, "context_tokens_max"),
-        (EmbedderOptions { texts_max: 0, ..default() }, "texts_max"),
-        (EmbedderOptions { requests_max: usize::MAX, ..default() }, "requests_max"),
+        (EmbedderOptions { max_batch_tokens: 0, ..default() }, "max_batch_tokens"),
+        (EmbedderOptions { max_context_tokens: Some(1), ..default() }, "max_context_tokens"),
+        (EmbedderOptions { max_texts: 0, ..default() }, "max_texts"),
+        (EmbedderOptions { max_requests: usize::MAX, ..default() }, "max_requests"),
     ];
     for (options, name) in wrong {
         let error = Embedder::load(model("bert-mean-f32"), options).unwrap_err();
         assert!(error.to_string().starts_with(&format!("{name} is ")), "{error}");
     }
-    let small = EmbedderOptions { memory_bytes_max: Some(10_000), ..default() };
+    let small = EmbedderOptions { max_memory_bytes: Some(10_000), ..default() };
     let error = Embedder::load(model("bert-mean-f32"), small).unwrap_err();
     assert!(error.to_string().starts_with("out of memory"), "{error}");
     assert!(Embedder::load("no such file", default()).is_err());

@@ -52,15 +52,15 @@ fn a_vector_does_not_depend_on_the_batch_or_the_threads() {
             let embedder = load(name, EmbedderOptions::default());
             all.iter().flat_map(|text| embed(&embedder, vec![text.clone()])).collect()
         };
-        for (threads, batch_tokens_max) in [(1, 512), (2, 512), (2, 1), (1, 7), (3, 65_536)] {
-            let options = EmbedderOptions { threads, batch_tokens_max, ..Default::default() };
+        for (threads, max_batch_tokens) in [(1, 512), (2, 512), (2, 1), (1, 7), (3, 65_536)] {
+            let options = EmbedderOptions { threads, max_batch_tokens, ..Default::default() };
             let embedder = load(name, options);
             assert_eq!(embed(&embedder, all.clone()), alone, "{name} {threads}");
             all.reverse();
             let mut reversed = embed(&embedder, all.clone());
             reversed.reverse();
             all.reverse();
-            assert_eq!(reversed, alone, "{name} {threads} {batch_tokens_max}");
+            assert_eq!(reversed, alone, "{name} {threads} {max_batch_tokens}");
         }
     }
 }
@@ -78,7 +78,7 @@ fn long_texts_are_cut_and_reported_or_refused() {
         let error = load(name, refuse).embed_blocking(long.clone(), Purpose::Plain).unwrap_err();
         let message = error.to_string();
         assert!(message.starts_with("text 1 has ") && message.ends_with(&context.to_string()));
-        let short = EmbedderOptions { context_tokens_max: Some(8), ..Default::default() };
+        let short = EmbedderOptions { max_context_tokens: Some(8), ..Default::default() };
         assert_eq!(embed(&load(name, short), long.clone())[1].tokens, 8, "{name}");
     }
 }

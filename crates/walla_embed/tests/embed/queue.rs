@@ -19,7 +19,7 @@ fn some(count: usize) -> Vec<String> {
 
 #[test]
 fn a_full_queue_returns_the_texts_and_has_room_again() {
-    let options = EmbedderOptions { texts_max: 10, requests_max: 3, ..Default::default() };
+    let options = EmbedderOptions { max_texts: 10, max_requests: 3, ..Default::default() };
     let embedder = paused(options);
     let submit = |texts| embedder.try_submit(texts, Purpose::Plain);
     let mut first = submit(some(4)).unwrap();
@@ -28,7 +28,7 @@ fn a_full_queue_returns_the_texts_and_has_room_again() {
     let third = submit(some(1)).unwrap();
     assert!(matches!(submit(vec![]), Err(TrySubmitError::Full(_))), "three requests");
     let Err(TrySubmitError::TooLarge(back, refused)) = submit(some(11)) else { panic!("11 fit") };
-    assert_eq!((back.len(), refused.texts, refused.texts_max), (11, 11, 10));
+    assert_eq!((back.len(), refused.texts, refused.max_texts), (11, 11, 10));
     assert_eq!(first.try_recv(), None, "the embedder is paused");
     embedder.set_budget(None);
     let [second, third] = [second, third].map(|pending| pending.wait().unwrap().len());
@@ -44,7 +44,7 @@ fn a_full_queue_returns_the_texts_and_has_room_again() {
 
 #[test]
 fn bytes_are_bounded_too() {
-    let options = EmbedderOptions { text_bytes_max: 100, ..Default::default() };
+    let options = EmbedderOptions { max_text_bytes: 100, ..Default::default() };
     let embedder = paused(options);
     let submit = |bytes| embedder.try_submit(vec!["x".repeat(bytes)], Purpose::Plain);
     let _first = submit(60).unwrap();
@@ -56,7 +56,7 @@ fn bytes_are_bounded_too() {
 
 #[test]
 fn ten_thousand_texts_pass_a_small_queue_in_order() {
-    let options = EmbedderOptions { texts_max: 64, requests_max: 4, ..Default::default() };
+    let options = EmbedderOptions { max_texts: 64, max_requests: 4, ..Default::default() };
     let embedder = load(MODEL, options);
     let found = embed(&embedder, some(10_000));
     assert_eq!(found.len(), 10_000);
@@ -77,7 +77,7 @@ fn empty_requests_and_texts_have_results() {
 
 #[test]
 fn a_dropped_request_is_left_out_and_others_go_on() {
-    let embedder = paused(EmbedderOptions { texts_max: 2_000, ..Default::default() });
+    let embedder = paused(EmbedderOptions { max_texts: 2_000, ..Default::default() });
     let dropped = embedder.try_submit(some(1_000), Purpose::Plain).unwrap();
     let kept = embedder.try_submit(some(3), Purpose::Plain).unwrap();
     drop(dropped);

@@ -6,10 +6,10 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::vectors::normalised;
+use crate::vectors::normalized;
 use crate::{Entry, EntryId, HALF_LIFE, SearchError, Store};
 
-pub use words::{BM25_B, BM25_K1, QUERY_WORDS_MAX};
+pub use words::{BM25_B, BM25_K1, MAX_QUERY_WORDS};
 
 /// `k` of reciprocal rank fusion: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion
 /// outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009.
@@ -21,7 +21,7 @@ const PLACES_MIN: usize = 100;
 /// A search.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
-    /// Text whose words are searched: at most [`QUERY_WORDS_MAX`] distinct words count. Empty: no
+    /// Text whose words are searched: at most [`MAX_QUERY_WORDS`] distinct words count. Empty: no
     /// search by words.
     pub text: &'a str,
     /// Vector of the text by the model of the stores' vectors. It need not have length 1. `None`:
@@ -192,7 +192,7 @@ fn unit_vector(stores: &[&Store], query: &Query<'_>) -> Result<Option<Vec<f32>>,
         let wrong = |error| SearchError::Vector { store, error };
         of.vectors.check_length(vector.len()).map_err(wrong)?;
     }
-    normalised(vector).map(Some).map_err(|error| SearchError::Vector { store: 0, error })
+    normalized(vector).map(Some).map_err(|error| SearchError::Vector { store: 0, error })
 }
 
 /// Whether the query may return an entry.

@@ -16,7 +16,7 @@ pub const BM25_B: f64 = 0.75;
 
 /// Distinct words of a query that count. A longer text is cut there, which bounds the time of a
 /// search.
-pub const QUERY_WORDS_MAX: usize = 256;
+pub const MAX_QUERY_WORDS: usize = 256;
 
 /// How well an entry matches the words of a query.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +65,7 @@ pub(super) fn ranking(stores: &[&Store], query: &Query<'_>, places: usize) -> Ve
 fn distinct_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for_each_query_word(text, |word| {
-        if words.len() < QUERY_WORDS_MAX && !words.iter().any(|known| known == word) {
+        if words.len() < MAX_QUERY_WORDS && !words.iter().any(|known| known == word) {
             words.push(word.to_owned());
         }
     });

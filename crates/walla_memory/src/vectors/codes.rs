@@ -17,10 +17,10 @@
 use super::products::products;
 
 /// Largest code of a vector.
-const CODE_MAX: f64 = 127.0;
+const MAX_CODE: f64 = 127.0;
 
 /// Length of a normalised vector after its rounding to f32, at most.
-const LENGTH_MAX: f64 = 1.0 + 1e-6;
+const MAX_LENGTH: f64 = 1.0 + 1e-6;
 
 /// For what rounding in f64 adds to a bound.
 const SLACK: f64 = 1e-9;
@@ -65,24 +65,24 @@ impl QueryCodes {
     /// Codes as large as an i32 sum over all dimensions allows.
     pub(super) fn new(query: &[f32]) -> Self {
         let dimensions = query.len().max(1);
-        let code_max = f64::from(i32::MAX) / (CODE_MAX * dimensions as f64);
-        let code_max = code_max.floor().min(f64::from(i16::MAX));
+        let max_code = f64::from(i32::MAX) / (MAX_CODE * dimensions as f64);
+        let max_code = max_code.floor().min(f64::from(i16::MAX));
         let largest = largest(query);
-        let scale = largest / code_max;
-        let code = |&component: &f32| quotient(f64::from(component), scale, code_max) as i16;
+        let scale = largest / max_code;
+        let code = |&component: &f32| quotient(f64::from(component), scale, max_code) as i16;
         let codes: Vec<i16> = query.iter().map(code).collect();
         let errors = query.iter().zip(&codes);
         let errors = errors.map(|(&of, &code)| f64::from(of) - scale * f64::from(code));
         let error = errors.map(|error| error * error).sum::<f64>().sqrt();
         let rounding = dimensions as f64 * f64::from(f32::EPSILON);
-        Self { codes, scale, error: error * LENGTH_MAX, rounding }
+        Self { codes, scale, error: error * MAX_LENGTH, rounding }
     }
 
     /// Bounds from the product of the codes.
     fn bounds(&self, row: &Row, product: i32) -> Bounds {
         let middle = self.scale * f64::from(row.scale) * f64::from(product);
         let error = f64::from(row.error);
-        let error = LENGTH_MAX * error + self.error * (LENGTH_MAX + error);
+        let error = MAX_LENGTH * error + self.error * (MAX_LENGTH + error);
         let error = error + self.rounding + SLACK;
         Bounds { lower: middle - error, upper: middle + error }
     }
@@ -140,16 +140,16 @@ impl Codes {
 
 /// Writes the codes of a vector.
 fn encode(unit: &[f32], codes: &mut [i8]) -> Row {
-    let scale = (largest(unit) / CODE_MAX) as f32;
+    let scale = (largest(unit) / MAX_CODE) as f32;
     let mut squares = 0.0;
     for (code, &component) in codes.iter_mut().zip(unit) {
         let component = f64::from(component);
-        *code = quotient(component, f64::from(scale), CODE_MAX) as i8;
+        *code = quotient(component, f64::from(scale), MAX_CODE) as i8;
         let error = component - f64::from(scale) * f64::from(*code);
         squares += error * error;
     }
     // Rounded up, and for the rounding of the sum.
-    let error = (squares.sqrt() * LENGTH_MAX) as f32;
+    let error = (squares.sqrt() * MAX_LENGTH) as f32;
     Row { scale, error: error.next_up() }
 }
 
@@ -157,14 +157,14 @@ fn largest(vector: &[f32]) -> f64 {
     f64::from(vector.iter().fold(0.0_f32, |most, component| most.max(component.abs())))
 }
 
-fn quotient(component: f64, scale: f64, code_max: f64) -> f64 {
-    (component / scale).round().clamp(-code_max, code_max)
+fn quotient(component: f64, scale: f64, max_code: f64) -> f64 {
+    (component / scale).round().clamp(-max_code, max_code)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors::{dot, normalised};
+    use crate::vectors::{dot, normalized};
 
     #[test]
     fn bounds_hold_and_are_tight() {
@@ -175,7 +175,7 @@ mod tests {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     (state >> 40) as f32 / (1 << 23) as f32 - 1.0
                 };
-                normalised(&(0..dimensions).map(number).collect::<Vec<_>>()).unwrap()
+                normalized(&(0..dimensions).map(number).collect::<Vec<_>>()).unwrap()
             };
             let query = vector();
             let rows: Vec<Vec<f32>> = (0..50).map(|_| vector()).chain([query.clone()]).collect();
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_largest_sum_fits() {
         for dimensions in [1, 384, 4_096, 8_192] {
-            let unit = normalised(&vec![1.0; dimensions]).unwrap();
+            let unit = normalized(&vec![1.0; dimensions]).unwrap();
             let mut codes = Codes::default();
             codes.push(&unit);
             codes.scan(&QueryCodes::new(&unit), |_, bounds| {

@@ -19,7 +19,7 @@ pub(crate) use dot::dot;
 use crate::VectorError;
 
 /// Largest number of dimensions of a vector.
-pub const DIMENSIONS_MAX: usize = 8_192;
+pub const MAX_DIMENSIONS: usize = 8_192;
 
 /// A slot without a vector.
 const NONE: u32 = u32::MAX;
@@ -83,8 +83,8 @@ impl Vectors {
 
     /// Checks the length of a vector for this table.
     pub(crate) fn check_length(&self, given: usize) -> Result<(), VectorError> {
-        if given == 0 || given > DIMENSIONS_MAX {
-            return Err(VectorError::Dimensions { given, most: DIMENSIONS_MAX });
+        if given == 0 || given > MAX_DIMENSIONS {
+            return Err(VectorError::Dimensions { given, most: MAX_DIMENSIONS });
         }
         match self.dimensions() {
             Some(expected) if expected != given => Err(VectorError::Length { given, expected }),
@@ -220,7 +220,7 @@ impl Ord for Bound {
 ///
 /// # Errors
 /// A component is not finite, or all are zero.
-pub(crate) fn normalised(vector: &[f32]) -> Result<Vec<f32>, VectorError> {
+pub(crate) fn normalized(vector: &[f32]) -> Result<Vec<f32>, VectorError> {
     if let Some(index) = vector.iter().position(|component| !component.is_finite()) {
         return Err(VectorError::NotFinite { index });
     }

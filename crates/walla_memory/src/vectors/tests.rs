@@ -37,7 +37,7 @@ fn random(seed: u64) -> impl FnMut() -> f32 {
 }
 
 fn unit(mut number: impl FnMut() -> f32, dimensions: usize) -> Vec<f32> {
-    normalised(&std::iter::repeat_with(&mut number).take(dimensions).collect::<Vec<_>>()).unwrap()
+    normalized(&std::iter::repeat_with(&mut number).take(dimensions).collect::<Vec<_>>()).unwrap()
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn few_candidates_are_left_of_random_vectors() {
 fn near_ties_and_equal_vectors() {
     // Clusters whose members differ less than the codes can express, and exact copies.
     let mut number = random(9);
-    let centre = unit(&mut number, 64);
+    let center = unit(&mut number, 64);
     let near = |number: &mut dyn FnMut() -> f32, by: f32| {
-        normalised(&centre.iter().map(|of| of + by * number()).collect::<Vec<_>>()).unwrap()
+        normalized(&center.iter().map(|of| of + by * number()).collect::<Vec<_>>()).unwrap()
     };
     let mut rows = Vec::new();
     for slot in 0..1_500 {
         let row = match slot % 3 {
-            0 => centre.clone(),
+            0 => center.clone(),
             1 => near(&mut number, 1e-6),
             _ => near(&mut number, 1e-3),
         };
@@ -77,7 +77,7 @@ fn near_ties_and_equal_vectors() {
     }
     for most in [1, 7, 501, 2_000] {
         check(&rows, &near(&mut number, 1e-4), most, -1.0);
-        check(&rows, &centre, most, -1.0);
+        check(&rows, &center, most, -1.0);
     }
 }
 
@@ -88,13 +88,13 @@ fn vectors_that_codes_represent_badly() {
     let row = |number: &mut dyn FnMut() -> f32| {
         let mut row: Vec<f32> = (0..200).map(|_| 2e-3 * number()).collect();
         row[0] = 1.0;
-        normalised(&row).unwrap()
+        normalized(&row).unwrap()
     };
     let rows: Vec<_> = (0..2_000).map(|slot| (slot, row(&mut number))).collect();
     let mut query: Vec<f32> = (0..200).map(|_| number()).collect();
     query[0] = 0.0;
     for most in [1, 10, 300] {
-        check(&rows, &normalised(&query).unwrap(), most, -1.0);
+        check(&rows, &normalized(&query).unwrap(), most, -1.0);
         check(&rows, &row(&mut number), most, -1.0);
     }
 }
@@ -120,7 +120,7 @@ proptest! {
         query in prop::collection::vec(-2_i8..3, 5),
         most in 0_usize..12,
     ) {
-        let unit = |of: &[i8]| normalised(&of.iter().map(|&n| f32::from(n)).collect::<Vec<_>>());
+        let unit = |of: &[i8]| normalized(&of.iter().map(|&n| f32::from(n)).collect::<Vec<_>>());
         let mut vectors = Vectors::default();
         let mut rows: std::collections::BTreeMap<u32, Vec<f32>> = Default::default();
         for (slot, components) in &steps {

@@ -15,13 +15,13 @@ fn evicted(store: &mut Store, entry: Entry) -> Vec<u64> {
 #[test]
 fn invalid_entries_are_refused() {
     let limits =
-        StoreLimits { entry_bytes_max: 10, tags_max: 2, bytes_max: 8, ..Default::default() };
+        StoreLimits { max_entry_bytes: 10, max_tags: 2, max_bytes: 8, ..Default::default() };
     let mut store = Store::new(limits);
     let cases = [
         (Entry::new(""), EntryError::Empty),
         (Entry::new(" \n\u{3000}"), EntryError::Empty),
-        (Entry::new("12345678901"), EntryError::TooLong { bytes: 11, bytes_max: 10 }),
-        (Entry::new("1234567").tags(["abcd"]), EntryError::TooLong { bytes: 11, bytes_max: 10 }),
+        (Entry::new("12345678901"), EntryError::TooLong { bytes: 11, max_bytes: 10 }),
+        (Entry::new("1234567").tags(["abcd"]), EntryError::TooLong { bytes: 11, max_bytes: 10 }),
         (Entry::new("x").importance(1.01), EntryError::Importance { given: 1.01 }),
         (Entry::new("x").importance(-0.5), EntryError::Importance { given: -0.5 }),
         (Entry::new("x").tags(["a", "b", "c"]), EntryError::TooManyTags { given: 3, most: 2 }),
@@ -47,13 +47,13 @@ fn invalid_entries_are_refused() {
 
 #[test]
 fn no_entry_fits_limits_of_zero() {
-    let limits = StoreLimits { entries_max: 0, ..Default::default() };
+    let limits = StoreLimits { max_entries: 0, ..Default::default() };
     assert_eq!(Store::new(limits).add(Entry::new("x")), Err(EntryError::NoRoom { bytes: 1 }));
 }
 
 #[test]
 fn the_lowest_retention_is_evicted_first() {
-    let mut store = Store::new(StoreLimits { entries_max: 4, ..Default::default() });
+    let mut store = Store::new(StoreLimits { max_entries: 4, ..Default::default() });
     let at = |half_lives: u32| HALF_LIFE * half_lives;
     // Retention at time 4: 1/16, 0.5/4, 0.1, 0.
     for entry in [
@@ -71,7 +71,7 @@ fn the_lowest_retention_is_evicted_first() {
 
 #[test]
 fn equal_retention_evicts_the_lower_id() {
-    let mut store = Store::new(StoreLimits { entries_max: 3, ..Default::default() });
+    let mut store = Store::new(StoreLimits { max_entries: 3, ..Default::default() });
     let evictions: Vec<_> = (0..6).map(|_| evicted(&mut store, Entry::new("same"))).collect();
     assert_eq!(evictions, [vec![], vec![], vec![], vec![0], vec![1], vec![2]]);
     assert_eq!(ids(&store), [3, 4, 5]);
@@ -79,7 +79,7 @@ fn equal_retention_evicts_the_lower_id() {
 
 #[test]
 fn a_new_entry_stays_whatever_its_value() {
-    let mut store = Store::new(StoreLimits { entries_max: 1, ..Default::default() });
+    let mut store = Store::new(StoreLimits { max_entries: 1, ..Default::default() });
     assert!(evicted(&mut store, Entry::new("important").importance(1.0)).is_empty());
     assert_eq!(evicted(&mut store, Entry::new("trifle").importance(0.0)), [0]);
     assert_eq!(ids(&store), [1]);
@@ -87,7 +87,7 @@ fn a_new_entry_stays_whatever_its_value() {
 
 #[test]
 fn bytes_are_limited() {
-    let limits = StoreLimits { bytes_max: 10, ..Default::default() };
+    let limits = StoreLimits { max_bytes: 10, ..Default::default() };
     let mut store = Store::new(limits);
     for text in ["aaaa", "bbb", "cc"] {
         assert!(evicted(&mut store, Entry::new(text)).is_empty());
@@ -102,8 +102,8 @@ fn bytes_are_limited() {
 
 #[test]
 fn expiry_removes_the_oldest_first() {
-    let age_max = Some(Duration::from_secs(10));
-    let mut store = Store::new(StoreLimits { age_max, ..Default::default() });
+    let max_age = Some(Duration::from_secs(10));
+    let mut store = Store::new(StoreLimits { max_age, ..Default::default() });
     for second in [5, 3, 20, 9] {
         let _ = store.add(Entry::new("text").at(Duration::from_secs(second))).unwrap();
     }

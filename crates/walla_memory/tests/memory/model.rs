@@ -45,8 +45,8 @@ impl Model {
 
     fn add(&mut self, entry: &Entry) -> Vec<u64> {
         let mut evicted = Vec::new();
-        while self.entries.len() + 1 > self.limits.entries_max as usize
-            || self.bytes() + entry.bytes() > self.limits.bytes_max
+        while self.entries.len() + 1 > self.limits.max_entries as usize
+            || self.bytes() + entry.bytes() > self.limits.max_bytes
         {
             // The values of a far future are all tiny, so they are compared at the last time.
             let now = Duration::from_hours(69 * 3);
@@ -80,9 +80,9 @@ proptest! {
     #[test]
     fn a_store_is_its_model(steps in prop::collection::vec(step(), 0..80)) {
         let limits = StoreLimits {
-            entries_max: 6,
-            bytes_max: 60,
-            age_max: Some(Duration::from_hours(300)),
+            max_entries: 6,
+            max_bytes: 60,
+            max_age: Some(Duration::from_hours(300)),
             ..Default::default()
         };
         let mut store = Store::new(limits.clone());

@@ -96,7 +96,7 @@ fn every_field_is_written() {
 
 #[test]
 fn lower_limits_evict() {
-    let limits = StoreLimits { entries_max: 2, ..StoreLimits::default() };
+    let limits = StoreLimits { max_entries: 2, ..StoreLimits::default() };
     let loaded = Store::load(&example().save(true), limits).unwrap();
     let ids: Vec<u64> = loaded.iter().map(|(id, _)| id.get()).collect();
     assert_eq!((ids, loaded.vectors_len()), (vec![2, 3], 1), "entry 0 is the oldest");
@@ -125,7 +125,7 @@ fn hostile_data_is_an_error() {
     assert_eq!(wrong(saved(u64::MAX, json!([]))), LoadError::Id { id: id(u64::MAX) });
     let mut long = entry(0);
     long["entry"]["text"] = "x".repeat(2_049).into();
-    let error = EntryError::TooLong { bytes: 2_049, bytes_max: 2_048 };
+    let error = EntryError::TooLong { bytes: 2_049, max_bytes: 2_048 };
     assert_eq!(wrong(saved(1, json!([long]))), LoadError::Entry { id: id(0), error });
     let mut loud = entry(0);
     loud["entry"]["importance"] = json!(2.0);
@@ -133,7 +133,7 @@ fn hostile_data_is_an_error() {
     assert_eq!(wrong(saved(1, json!([loud]))), LoadError::Entry { id: id(0), error });
 
     let row = |id: u64, values: &[f32]| json!({"id": id, "values": values});
-    assert!(matches!(vectors(json!([row(0, &[2.0])])), LoadError::NotNormalised { .. }));
+    assert!(matches!(vectors(json!([row(0, &[2.0])])), LoadError::NotNormalized { .. }));
     let of = |id, error| LoadError::Vector { id, error };
     let (no_entry, length) =
         (VectorError::NoEntry { id: id(5) }, VectorError::Length { given: 2, expected: 1 });

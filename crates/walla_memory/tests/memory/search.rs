@@ -59,8 +59,8 @@ fn tags_filter_any_of() {
 
 #[test]
 fn expired_entries_are_never_found() {
-    let age_max = Some(Duration::from_secs(10));
-    let mut store = Store::new(StoreLimits { age_max, ..Default::default() });
+    let max_age = Some(Duration::from_secs(10));
+    let mut store = Store::new(StoreLimits { max_age, ..Default::default() });
     let id = store.add(Entry::new("mill")).unwrap().id;
     store.set_vector(id, &[1.0]).unwrap();
     let at = |seconds| {

@@ -10,8 +10,8 @@ use walla_memory::{BM25_B, BM25_K1, Entry, EntryId, Query, Store, StoreLimits, T
 /// Words that are equal to their stems and no stop words.
 const WORDS: [&str; 6] = ["ka", "ko", "ku", "zi", "zo", "9"];
 
-fn text(words_max: usize) -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(&WORDS[..]), 1..words_max)
+fn text(max_words: usize) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(&WORDS[..]), 1..max_words)
         .prop_map(|words| words.join(" "))
 }
 
@@ -65,7 +65,7 @@ fn naive(stores: &[&Store], query: &Query<'_>, unit: Option<&[f32]>) -> Vec<Foun
         let has = |names: &Tags, of: &[Arc<str>]| names.iter().any(|name| of.contains(name));
         (entry.visible_to.is_empty() || has(&entry.visible_to, query.reader))
             && (query.tags.is_empty() || has(&entry.tags, query.tags))
-            && stores[*store].limits().age_max.is_none_or(|most| entry.time + most >= query.now)
+            && stores[*store].limits().max_age.is_none_or(|most| entry.time + most >= query.now)
     });
     let (mut by_words, mut by_vectors) = (Vec::new(), Vec::new());
     let mut coverage = BTreeMap::new();
@@ -134,10 +134,10 @@ proptest! {
         most in 0_usize..50,
         hours in 0_u64..150,
     ) {
-        let age_max = Some(Duration::from_hours(72));
+        let max_age = Some(Duration::from_hours(72));
         let mut stores = [
             Store::default(),
-            Store::new(StoreLimits { age_max, ..Default::default() }),
+            Store::new(StoreLimits { max_age, ..Default::default() }),
             Store::default(),
         ];
         for (at, (entry, vector)) in entries {

@@ -21,9 +21,9 @@ fn hits(store: &Store) -> Vec<Hit<'_>> {
     store.iter().map(hit).collect()
 }
 
-fn chosen(store: &Store, tokens_max: u32) -> Vec<u64> {
+fn chosen(store: &Store, max_tokens: u32) -> Vec<u64> {
     let count = |text: &str| text.len() as u32;
-    select(&hits(store), tokens_max, count).iter().map(|hit| hit.id.get()).collect()
+    select(&hits(store), max_tokens, count).iter().map(|hit| hit.id.get()).collect()
 }
 
 #[test]
@@ -64,12 +64,12 @@ fn hits_of_two_stores_keep_their_order() {
 
 proptest! {
     #[test]
-    fn a_greedy_choice(counts in prop::collection::vec(0_u32..9, 0..20), tokens_max in 0_u32..40) {
+    fn a_greedy_choice(counts in prop::collection::vec(0_u32..9, 0..20), max_tokens in 0_u32..40) {
         let texts: Vec<String> = counts.iter().enumerate().map(|(at, n)| format!("{at}:{n}")).collect();
         let store = store(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let count = |text: &str| text.split_once(':').unwrap().1.parse().unwrap();
-        let selected = select(&hits(&store), tokens_max, count);
-        let (mut rest, mut expected) = (tokens_max, Vec::new());
+        let selected = select(&hits(&store), max_tokens, count);
+        let (mut rest, mut expected) = (max_tokens, Vec::new());
         for (at, of) in (0..).zip(counts) {
             if of <= rest {
                 rest -= of;

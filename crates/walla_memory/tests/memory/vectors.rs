@@ -1,6 +1,6 @@
 //! Vectors of a store.
 
-use walla_memory::{DIMENSIONS_MAX, Entry, EntryId, Store, VectorError};
+use walla_memory::{Entry, EntryId, MAX_DIMENSIONS, Store, VectorError};
 
 fn store(entries: usize) -> Store {
     let mut store = Store::default();
@@ -18,9 +18,9 @@ const fn id(number: u64) -> EntryId {
 fn invalid_vectors_are_refused() {
     let mut store = store(2);
     assert_eq!(store.set_vector(id(9), &[1.0]), Err(VectorError::NoEntry { id: id(9) }));
-    let dimensions = |given| Err(VectorError::Dimensions { given, most: DIMENSIONS_MAX });
+    let dimensions = |given| Err(VectorError::Dimensions { given, most: MAX_DIMENSIONS });
     assert_eq!(store.set_vector(id(0), &[]), dimensions(0));
-    assert_eq!(store.set_vector(id(0), &vec![1.0; DIMENSIONS_MAX + 1]), dimensions(8_193));
+    assert_eq!(store.set_vector(id(0), &vec![1.0; MAX_DIMENSIONS + 1]), dimensions(8_193));
     let not_finite = |index| Err(VectorError::NotFinite { index });
     assert_eq!(store.set_vector(id(0), &[1.0, f32::INFINITY]), not_finite(1));
     assert_eq!(store.set_vector(id(0), &[f32::NAN, 1.0]), not_finite(0));

@@ -5,19 +5,19 @@
 use super::{
     SpecError,
     source::Source,
-    transformer::{HEAD_DIM_MAX, HEADS_MAX, HIDDEN_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX},
+    transformer::{MAX_HEAD_DIM, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH},
 };
 use crate::embedding::{EncoderLayer, EncoderSpec, LayerNorm};
 use crate::{gguf::Strings, spec::Linear};
 
 /// Longest text in tokens: all of its rows are in memory at once. Published models have 512.
-const CONTEXT_MAX: usize = 1 << 16;
+const MAX_CONTEXT: usize = 1 << 16;
 
 pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
-    let layers = source.size("block_count", 1..=LAYERS_MAX)?;
-    let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
-    let hidden = source.size("feed_forward_length", 1..=HIDDEN_MAX)?;
-    let context = source.size("context_length", 1..=CONTEXT_MAX)?;
+    let layers = source.size("block_count", 1..=MAX_LAYERS)?;
+    let width = source.size("embedding_length", 1..=MAX_WIDTH)?;
+    let hidden = source.size("feed_forward_length", 1..=MAX_HIDDEN)?;
+    let context = source.size("context_length", 1..=MAX_CONTEXT)?;
     let heads = heads(source, width)?;
     if let Some(kv_heads) = source.find::<u32>("attention.head_count_kv")?
         && kv_heads as usize != heads
@@ -32,8 +32,8 @@ pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
         return Err(source.wrong("attention.layer_norm_epsilon", eps, "between 0 and 1"));
     }
     let vocab = source.gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.len();
-    if !(1..=VOCAB_MAX).contains(&vocab) {
-        return Err(source.wrong("vocab_size", vocab, format!("1..={VOCAB_MAX}")));
+    if !(1..=MAX_VOCAB).contains(&vocab) {
+        return Err(source.wrong("vocab_size", vocab, format!("1..={MAX_VOCAB}")));
     }
     let encoder = Encoder { source, width, hidden, eps };
     let types = match source.shape("token_types.weight") {
@@ -47,7 +47,7 @@ pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
         name: source.gguf.find::<&str>("general.name").ok().flatten().map(str::to_owned),
         width,
         vocab,
-        context: context as u32, // At most `CONTEXT_MAX`.
+        context: context as u32, // At most `MAX_CONTEXT`.
         heads,
         hidden,
         tokens: source.matrix("token_embd.weight", vocab, width)?,
@@ -61,9 +61,9 @@ pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
 }
 
 fn heads(source: &Source<'_>, width: usize) -> Result<usize, SpecError> {
-    let heads = source.size("attention.head_count", 1..=HEADS_MAX)?;
+    let heads = source.size("attention.head_count", 1..=MAX_HEADS)?;
     let head_dim = width.checked_div(heads).unwrap_or(0);
-    if !width.is_multiple_of(heads) || !(1..=HEAD_DIM_MAX).contains(&head_dim) {
+    if !width.is_multiple_of(heads) || !(1..=MAX_HEAD_DIM).contains(&head_dim) {
         let expected = format!("a divisor of the embedding's length {width}");
         return Err(source.wrong("attention.head_count", heads, expected));
     }

@@ -101,7 +101,7 @@ pub enum SpecError {
     },
     /// A vector (norm, bias, taps, frequencies) or a router has a block-quantised type.
     #[error("tensor {tensor:?} is of type {found}, expected F32, F16 or BF16")]
-    Quantised {
+    Quantized {
         /// The name.
         tensor: String,
         /// Its type.

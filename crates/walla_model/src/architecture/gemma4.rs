@@ -17,7 +17,7 @@ use super::{
     SpecError,
     gemma3::{sandwich, soft_cap, windows},
     source::{POSITIVE, POSITIVE_TEXT},
-    transformer::{LayerSource, Transformer, WIDTH_MAX, head_size},
+    transformer::{LayerSource, MAX_WIDTH, Transformer, head_size},
 };
 use crate::{
     gguf::Integers,
@@ -135,7 +135,7 @@ fn owner(
 
 fn layer_inputs(model: &Transformer<'_, '_>) -> Result<Option<LayerInputs>, SpecError> {
     let source = model.source;
-    let part = source.size_or("embedding_length_per_layer_input", 0, 0..=WIDTH_MAX)?;
+    let part = source.size_or("embedding_length_per_layer_input", 0, 0..=MAX_WIDTH)?;
     if part == 0 {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 
 use super::{
     SpecError,
-    transformer::{LayerSource, TAPS_MAX, Transformer},
+    transformer::{LayerSource, MAX_TAPS, Transformer},
 };
 use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs, ShortConv};
 
@@ -20,7 +20,7 @@ pub(super) fn build_with(
     context_tokens: u32,
     feed_forward: &dyn Fn(&LayerSource<'_>) -> Result<FeedForward, SpecError>,
 ) -> Result<ModelSpec, SpecError> {
-    let taps = model.source.size("shortconv.l_cache", 2..=TAPS_MAX)?;
+    let taps = model.source.size("shortconv.l_cache", 2..=MAX_TAPS)?;
     let window = model.source.find::<u32>("attention.sliding_window")?.filter(|&window| window > 0);
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
     let layers = model.layers(|layer| {

@@ -7,7 +7,7 @@ use walla_types::RopePairs;
 use super::{
     SpecError,
     source::POSITIVE,
-    transformer::{HEAD_DIM_MAX, HEADS_MAX, LayerSource, TAPS_MAX, Transformer},
+    transformer::{LayerSource, MAX_HEAD_DIM, MAX_HEADS, MAX_TAPS, Transformer},
 };
 use crate::{
     gguf::Flags,
@@ -75,19 +75,19 @@ struct Shape {
 impl Shape {
     fn read(model: &Transformer<'_, '_>) -> Result<Self, SpecError> {
         let source = model.source;
-        let key_heads = source.size("ssm.group_count", 1..=HEADS_MAX)?;
-        let value_heads = source.size("ssm.time_step_rank", 1..=HEADS_MAX)?;
+        let key_heads = source.size("ssm.group_count", 1..=MAX_HEADS)?;
+        let value_heads = source.size("ssm.time_step_rank", 1..=MAX_HEADS)?;
         if !value_heads.is_multiple_of(key_heads) {
             let expected = format!("a multiple of the {key_heads} key heads");
             return Err(source.wrong("ssm.time_step_rank", value_heads, expected));
         }
-        let head_dim = source.size("ssm.state_size", 1..=HEAD_DIM_MAX)?;
+        let head_dim = source.size("ssm.state_size", 1..=MAX_HEAD_DIM)?;
         let inner = source.size("ssm.inner_size", 1..=usize::MAX)?;
         if inner != value_heads.saturating_mul(head_dim) {
             let expected = format!("{value_heads} heads of {head_dim}");
             return Err(source.wrong("ssm.inner_size", inner, expected));
         }
-        let taps = source.size("ssm.conv_kernel", 2..=TAPS_MAX)?;
+        let taps = source.size("ssm.conv_kernel", 2..=MAX_TAPS)?;
         Ok(Self { key_heads, value_heads, head_dim, taps })
     }
 }

@@ -159,10 +159,10 @@ impl<'a> Source<'a> {
     }
 
     /// A matrix whose products are not rounded.
-    pub fn unquantised(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, SpecError> {
+    pub fn unquantized(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, SpecError> {
         let matrix = self.matrix(name, rows, cols)?;
-        if matrix.ty.is_quantised() {
-            return Err(SpecError::Quantised { tensor: name.to_owned(), found: matrix.ty });
+        if matrix.ty.is_quantized() {
+            return Err(SpecError::Quantized { tensor: name.to_owned(), found: matrix.ty });
         }
         Ok(matrix)
     }
@@ -172,8 +172,8 @@ impl<'a> Source<'a> {
         let Some((tensor, ty)) = self.tensor(name, dims)? else {
             return Ok(None);
         };
-        if ty.is_quantised() {
-            return Err(SpecError::Quantised { tensor: name.to_owned(), found: ty });
+        if ty.is_quantized() {
+            return Err(SpecError::Quantized { tensor: name.to_owned(), found: ty });
         }
         Ok(Some(Vector { tensor, first: 0, len: dims.iter().product(), ty, scale: 1.0 }))
     }

@@ -11,16 +11,16 @@ use crate::{
 
 // Bounds on hyperparameters: several times the values of the largest published models, and small
 // enough that no product of two of them overflows 64 bits.
-pub(super) const LAYERS_MAX: usize = 512;
-pub(super) const HEADS_MAX: usize = 1024;
-pub(super) const HEAD_DIM_MAX: usize = 1024;
+pub(super) const MAX_LAYERS: usize = 512;
+pub(super) const MAX_HEADS: usize = 1024;
+pub(super) const MAX_HEAD_DIM: usize = 1024;
 /// Taps of a convolution. Published models have 3 or 4.
-pub(super) const TAPS_MAX: usize = 16;
-pub(super) const WIDTH_MAX: usize = 65_536;
-pub(super) const HIDDEN_MAX: usize = 1 << 20;
-const EXPERTS_MAX: usize = 1024;
-pub(super) const VOCAB_MAX: usize = 1 << 22;
-const CONTEXT_MAX: usize = 1 << 26;
+pub(super) const MAX_TAPS: usize = 16;
+pub(super) const MAX_WIDTH: usize = 65_536;
+pub(super) const MAX_HIDDEN: usize = 1 << 20;
+const MAX_EXPERTS: usize = 1024;
+pub(super) const MAX_VOCAB: usize = 1 << 22;
+const MAX_CONTEXT: usize = 1 << 26;
 
 /// Hyperparameters that every architecture reads the same way.
 pub(super) struct Transformer<'s, 'a> {
@@ -42,9 +42,9 @@ pub(super) struct Transformer<'s, 'a> {
 
 impl<'s, 'a> Transformer<'s, 'a> {
     pub fn read(source: &'s Source<'a>) -> Result<Self, SpecError> {
-        let blocks = source.size("block_count", 1..=LAYERS_MAX)?;
-        let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
-        let context_train = source.size("context_length", 1..=CONTEXT_MAX)?;
+        let blocks = source.size("block_count", 1..=MAX_LAYERS)?;
+        let width = source.size("embedding_length", 1..=MAX_WIDTH)?;
+        let context_train = source.size("context_length", 1..=MAX_CONTEXT)?;
         let has_experts = source.architecture.has_experts();
         if let Some(experts @ 1..) = source.find::<u32>("expert_count")?
             && !has_experts
@@ -59,13 +59,13 @@ impl<'s, 'a> Transformer<'s, 'a> {
             // The error names the missing key.
             None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; blocks]),
         };
-        let heads = needed("attention.head_count", HEADS_MAX)?;
+        let heads = needed("attention.head_count", MAX_HEADS)?;
         let hidden = match source.architecture {
             // No layer has a dense network, and files may omit its width.
             Architecture::Qwen3Moe | Architecture::Qwen35Moe => vec![0; blocks],
-            _ => needed("feed_forward_length", HIDDEN_MAX)?,
+            _ => needed("feed_forward_length", MAX_HIDDEN)?,
         };
-        let kv_heads = source.sizes("attention.head_count_kv", blocks, 0..=HEADS_MAX)?;
+        let kv_heads = source.sizes("attention.head_count_kv", blocks, 0..=MAX_HEADS)?;
         let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
         let head_dim = head_dim(source, width, heads.first().copied().unwrap_or(1))?;
         let rotated = source.size_or("rope.dimension_count", head_dim, 2..=head_dim)?;
@@ -151,9 +151,9 @@ impl<'s, 'a> Transformer<'s, 'a> {
 
     /// The keys that describe mixtures of experts.
     pub fn expert_shape(&self) -> Result<ExpertShape, SpecError> {
-        let count = self.source.size("expert_count", 1..=EXPERTS_MAX)?;
+        let count = self.source.size("expert_count", 1..=MAX_EXPERTS)?;
         let used = self.source.size("expert_used_count", 1..=count)?;
-        let hidden = self.source.size("expert_feed_forward_length", 1..=HIDDEN_MAX)?;
+        let hidden = self.source.size("expert_feed_forward_length", 1..=MAX_HIDDEN)?;
         Ok(ExpertShape { count, used, hidden })
     }
 
@@ -175,7 +175,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
             name: source.gguf.find::<&str>("general.name").ok().flatten().map(str::to_owned),
             width,
             vocab,
-            context_train: self.context_train as u32, // At most `CONTEXT_MAX`.
+            context_train: self.context_train as u32, // At most `MAX_CONTEXT`.
             embedding,
             embedding_scale: 1.0,
             layer_inputs: None,
@@ -203,10 +203,10 @@ impl<'s, 'a> Transformer<'s, 'a> {
                 None => source.shape("token_embd.weight").map_or(1, |s| s.padded()[1] as usize),
             },
         };
-        if (1..=VOCAB_MAX).contains(&vocab) {
+        if (1..=MAX_VOCAB).contains(&vocab) {
             return Ok(vocab);
         }
-        Err(source.wrong("vocab_size", vocab, format!("1..={VOCAB_MAX}")))
+        Err(source.wrong("vocab_size", vocab, format!("1..={MAX_VOCAB}")))
     }
 }
 
@@ -232,8 +232,8 @@ pub(super) fn head_size(
         Some(dim) => dim as usize,
         None => default()?,
     };
-    if !(2..=HEAD_DIM_MAX).contains(&keys) || !keys.is_multiple_of(2) {
-        return Err(source.wrong(key, keys, format!("an even number in 2..={HEAD_DIM_MAX}")));
+    if !(2..=MAX_HEAD_DIM).contains(&keys) || !keys.is_multiple_of(2) {
+        return Err(source.wrong(key, keys, format!("an even number in 2..={MAX_HEAD_DIM}")));
     }
     let values = source.find::<u32>(value)?.map_or(keys, |dim| dim as usize);
     if keys == values {
@@ -434,7 +434,7 @@ impl LayerSource<'_> {
             count,
             used,
             hidden,
-            router: self.source.unquantised(&router, count, self.width)?,
+            router: self.source.unquantized(&router, count, self.width)?,
             selection_bias: self.source.find_vector(&self.name("exp_probs_b.bias"), &[count])?,
             score,
             gate: stacked("ffn_gate_exps", hidden, self.width)?,
@@ -453,7 +453,7 @@ impl LayerSource<'_> {
         activation: Activation,
     ) -> Result<FeedForward, SpecError> {
         let suffix = "expert_shared_feed_forward_length";
-        let hidden = self.source.size(suffix, 1..=HIDDEN_MAX)?;
+        let hidden = self.source.size(suffix, 1..=MAX_HIDDEN)?;
         let mut network = self.experts(shape, score, activation)?;
         if let FeedForward::Experts(experts) = &mut network {
             experts.shared = Some(SharedExpert {

@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind};
 pub(super) const ITEM_BYTES: usize = 32;
 
 /// Maximum nesting depth of lists and maps: a list of tools, in messages of a conversation.
-pub(super) const NESTING_MAX: usize = 44;
+pub(super) const MAX_NESTING: usize = 44;
 
 thread_local! {
     /// Remaining budget of the running template, in bytes.
@@ -34,7 +34,7 @@ pub(super) fn charge(bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// The error of values that are nested deeper than [`NESTING_MAX`].
+/// The error of values that are nested deeper than [`MAX_NESTING`].
 pub(super) fn too_deep() -> Error {
     Error::new(ErrorKind::OutOfFuel, "lists within lists are nested too deeply")
 }

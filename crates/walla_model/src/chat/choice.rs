@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{BuiltInTemplate, ChatTemplate, SOURCE_BYTES_MAX, TemplateError};
+use super::{BuiltInTemplate, ChatTemplate, MAX_SOURCE_BYTES, TemplateError};
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
 
@@ -105,10 +105,10 @@ fn read(path: &Path) -> Result<String, TemplateError> {
     }
     let file = std::fs::File::open(path).map_err(|error| refused(&error))?;
     let mut bytes = Vec::new();
-    let read = file.take(SOURCE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+    let read = file.take(MAX_SOURCE_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| refused(&error))?;
-    if bytes.len() > SOURCE_BYTES_MAX {
-        return Err(refused(&format_args!("a template has at most {SOURCE_BYTES_MAX} bytes")));
+    if bytes.len() > MAX_SOURCE_BYTES {
+        return Err(refused(&format_args!("a template has at most {MAX_SOURCE_BYTES} bytes")));
     }
     String::from_utf8(bytes).map_err(|_| refused(&"not UTF-8"))
 }

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::{OUTPUT_BYTES_MAX, Role, SOURCE_BYTES_MAX};
+use super::{MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, Role};
 use crate::gguf::MetadataError;
 use crate::tokenizer::VocabularyError;
 
@@ -15,7 +15,7 @@ pub enum TemplateError {
     #[error("{0}")]
     Tokens(String),
     /// The source is too long.
-    #[error("the chat template has {bytes} bytes, at most {SOURCE_BYTES_MAX}")]
+    #[error("the chat template has {bytes} bytes, at most {MAX_SOURCE_BYTES}")]
     SourceTooLong {
         /// Its length.
         bytes: usize,
@@ -78,7 +78,7 @@ pub enum TemplateError {
     #[error("the chat template does not come to an end: {0}")]
     Runaway(String),
     /// The output is too long.
-    #[error("the rendered conversation has more than {OUTPUT_BYTES_MAX} bytes")]
+    #[error("the rendered conversation has more than {MAX_OUTPUT_BYTES} bytes")]
     OutputTooLong,
     /// Rendering fails for another reason.
     #[error("the chat template fails: {0}")]

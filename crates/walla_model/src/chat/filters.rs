@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
-use super::budget::{NESTING_MAX, charge, too_deep};
+use super::budget::{MAX_NESTING, charge, too_deep};
 use super::values::{checked, join_text, list, printed};
 use super::{guard, methods, product, reading, slice, taint};
 
@@ -120,7 +120,7 @@ fn write_json(
     depth: usize,
     out: &mut String,
 ) -> Result<(), Error> {
-    if depth > NESTING_MAX {
+    if depth > MAX_NESTING {
         return Err(too_deep());
     }
     let new_line = |depth: usize, out: &mut String| {

@@ -21,19 +21,19 @@ use super::TemplateError;
 
 /// Maximum number of tokens in a tag; bounds the depth of an expression's tree. Real templates have
 /// up to about 40.
-const TAG_TOKENS_MAX: usize = 256;
+const MAX_TAG_TOKENS: usize = 256;
 
 /// Maximum number of `elif`s in a template: each one nests the rest of its chain. Real templates
 /// have about 20.
-const ELIFS_MAX: usize = 256;
+const MAX_ELIFS: usize = 256;
 
 /// Maximum repetition of a literal: the engine folds constants when it compiles, before anything is
 /// charged.
-const REPETITIONS_MAX: u64 = 64;
+const MAX_REPETITIONS: u64 = 64;
 
 /// Maximum number of lines of a template, and of characters of a line: the engine stores both in 16
 /// bits, and computes the end column of an error without a check. Real templates have some hundred.
-const LINES_MAX: usize = 65_000;
+const MAX_LINES: usize = 65_000;
 
 /// Statements of multi-file templates; only one file exists here.
 const REFUSED_STATEMENTS: [&str; 6] =
@@ -101,10 +101,10 @@ pub(super) fn without_generation(source: &str) -> String {
 
 /// Refuses a source that could crash the engine.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
-    let is_long = |line: &str| line.len() > LINES_MAX && line.chars().count() > LINES_MAX;
-    if source.split('\n').count() > LINES_MAX || source.split('\n').any(is_long) {
+    let is_long = |line: &str| line.len() > MAX_LINES && line.chars().count() > MAX_LINES;
+    if source.split('\n').count() > MAX_LINES || source.split('\n').any(is_long) {
         return Err(TemplateError::Syntax(format!(
-            "more than {LINES_MAX} lines, or a line of more than {LINES_MAX} characters"
+            "more than {MAX_LINES} lines, or a line of more than {MAX_LINES} characters"
         )));
     }
     let tokens = tokenize(source, false, syntax()?).map(|token| token.map(|(token, _)| token));
@@ -133,11 +133,11 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
             }
             _ => {}
         }
-        if in_tag > TAG_TOKENS_MAX {
+        if in_tag > MAX_TAG_TOKENS {
             return refuse("a tag of more than 256 tokens");
         }
     }
-    if elifs > ELIFS_MAX {
+    if elifs > MAX_ELIFS {
         return refuse("more than 256 elif");
     }
     for tag in tokens.split(|token| matches!(token, Token::VariableEnd | Token::BlockEnd)) {
@@ -156,7 +156,7 @@ fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
     let numbers =
         count(|token| matches!(token, Token::Int(_) | Token::Int128(_) | Token::Float(_)));
     let is_large = |token: &Token<'_>| match token {
-        Token::Int(n) => *n > REPETITIONS_MAX,
+        Token::Int(n) => *n > MAX_REPETITIONS,
         // `true / 1e-9` is large too.
         Token::Int128(_) | Token::Float(_) => true,
         _ => false,

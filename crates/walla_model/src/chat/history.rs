@@ -2,7 +2,7 @@
 //!
 //! Some templates refuse two messages of one role in a row, a reply before any question, or a
 //! system message; others drop such a message without an error. A [`Form`] describes the lists that
-//! a template accepts (`probe.rs` finds it), and [`normalise`] converts any list of messages to a
+//! a template accepts (`probe.rs` finds it), and [`normalize`] converts any list of messages to a
 //! list of this form. All mapping of roles happens here.
 //!
 //! Rules, applied from the first message to the last:
@@ -162,7 +162,7 @@ pub(super) fn as_it_is<'a>(
 pub(super) type Content<'a> = (Role, Cow<'a, str>, Option<u128>);
 
 /// Converts the messages to a form that the template accepts.
-pub(super) fn normalise<'a>(
+pub(super) fn normalize<'a>(
     form: &Form,
     messages: impl IntoIterator<Item = Content<'a>>,
     for_reply: bool,

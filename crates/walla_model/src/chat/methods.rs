@@ -238,10 +238,10 @@ pub(super) fn replace(
 }
 
 fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
-    let (separator, splits_max): (Option<&str>, Option<i64>) = from_args(args)?;
-    let splits_max = splits_max.and_then(|n| usize::try_from(n).ok());
+    let (separator, max_splits): (Option<&str>, Option<i64>) = from_args(args)?;
+    let max_splits = max_splits.and_then(|n| usize::try_from(n).ok());
     let Some(separator) = separator else {
-        return split_words(text, splits_max.unwrap_or(usize::MAX)).map(Value::from);
+        return split_words(text, max_splits.unwrap_or(usize::MAX)).map(Value::from);
     };
     if separator.is_empty() {
         return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
@@ -249,7 +249,7 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     let places = places(text, separator)?;
     let mut parts = Vec::new();
     let mut at = 0;
-    for place in places.into_iter().take(splits_max.unwrap_or(usize::MAX)) {
+    for place in places.into_iter().take(max_splits.unwrap_or(usize::MAX)) {
         parts.push(Value::from(text.get(at..place.start).unwrap_or_default()));
         at = place.end;
     }
@@ -258,11 +258,11 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
 }
 
 /// `split()`: splits at runs of white space; the last part is the remainder.
-fn split_words(text: &str, splits_max: usize) -> Result<Vec<Value>, Error> {
+fn split_words(text: &str, max_splits: usize) -> Result<Vec<Value>, Error> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let end = rest.find(char::is_whitespace).filter(|_| words.len() < splits_max);
+        let end = rest.find(char::is_whitespace).filter(|_| words.len() < max_splits);
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
         charge(ITEM_BYTES)?;
         words.push(Value::from(word));

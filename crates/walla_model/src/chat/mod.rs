@@ -72,8 +72,8 @@ pub use load::{LoadError, LoadedText};
 pub use message::{Message, Role};
 pub use options::{Date, RenderOptions};
 pub use prompt::{Prompt, Segment};
-pub use reasoning::{MARKER_BYTES_MAX, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
-pub use tools::{TOOLS_BYTES_MAX, Tools, ToolsError};
+pub use reasoning::{MAX_MARKER_BYTES, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
+pub use tools::{MAX_TOOLS_BYTES, Tools, ToolsError};
 pub use wire::{WireForm, wire_messages};
 
 use crate::gguf::Gguf;
@@ -83,24 +83,24 @@ use render::{Actions, Program};
 use thoughts::Thoughts;
 
 /// Maximum size of a template's source, in bytes. The longest published ones have some 20 kB.
-pub const SOURCE_BYTES_MAX: usize = 256 << 10;
+pub const MAX_SOURCE_BYTES: usize = 256 << 10;
 
 /// Maximum size of a rendered conversation, in bytes of the template's alphabet (4 bytes per
 /// untrusted byte).
-pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
+pub const MAX_OUTPUT_BYTES: usize = 8 << 20;
 
 /// Maximum number of instructions per conversation. Usual are some hundred per message.
 pub const FUEL: u64 = 5_000_000;
 
 /// Bytes of text and values that a template may handle, in addition to [`BYTES_PER_BYTE`].
-const BYTES_MAX: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 
 /// Bytes that a template may handle per byte of the conversation, in its alphabet. Real templates
 /// copy a text 5 to 20 times.
 const BYTES_PER_BYTE: u64 = 64;
 
 /// Maximum depth of nested calls and blocks.
-const DEPTH_MAX: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A model's chat template, ready to render. Immutable and cheap to clone.
 ///
@@ -162,7 +162,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError`] if it cannot be used.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
-        if source.len() > SOURCE_BYTES_MAX {
+        if source.len() > MAX_SOURCE_BYTES {
             return Err(TemplateError::SourceTooLong { bytes: source.len() });
         }
         if let Some(reserved) =
@@ -177,7 +177,7 @@ impl ChatTemplate {
         environment.set_syntax(guard::syntax()?);
         filters::install(&mut environment);
         environment.set_fuel(Some(FUEL));
-        environment.set_recursion_limit(DEPTH_MAX);
+        environment.set_recursion_limit(MAX_DEPTH);
         environment.set_unknown_method_callback(methods::call);
         environment.add_function("raise_exception", methods::raise_exception);
         Ok(Self {
@@ -259,7 +259,7 @@ impl ChatTemplate {
     ///
     /// `for_reply`: the model replies next, so the list ends with a message that it can reply to.
     #[must_use]
-    pub fn normalised<'a>(
+    pub fn normalized<'a>(
         &self,
         messages: &[Message<'a>],
         for_reply: bool,
@@ -269,7 +269,7 @@ impl ChatTemplate {
             .unwrap_or_else(|| self.findings().prepare(messages, for_reply, None))
     }
 
-    /// Renders a conversation: any list of messages, see [`normalised`](Self::normalised).
+    /// Renders a conversation: any list of messages, see [`normalized`](Self::normalised).
     ///
     /// # Errors
     /// [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the limits;
@@ -281,7 +281,7 @@ impl ChatTemplate {
     ) -> Result<Prompt, TemplateError> {
         let tools = options.tools.as_ref();
         let normal = match tools {
-            None => self.normalised(messages, options.add_generation_prompt),
+            None => self.normalized(messages, options.add_generation_prompt),
             Some(_) => self.findings().prepare(messages, options.add_generation_prompt, tools),
         };
         let has_actions = tools.is_some() || messages.iter().any(|m| m.role.is_of_action());
@@ -290,7 +290,7 @@ impl ChatTemplate {
         let instructions = guard::compile(NAME, &self.source)?;
         let of_tools = tools.map_or(0, Tools::bytes);
         let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
-        let budget = BYTES_MAX + BYTES_PER_BYTE * (bytes + of_tools) as u64;
+        let budget = MAX_BYTES + BYTES_PER_BYTE * (bytes + of_tools) as u64;
         let program =
             Program { environment: &self.environment, instructions: &instructions, budget };
         self.run(&program, &normal, actions, options)

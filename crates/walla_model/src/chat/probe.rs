@@ -33,7 +33,7 @@ use sample::{Sample, message, role, texts_of};
 const FUEL: u64 = 100_000;
 
 /// Bytes that a template may handle in one probe.
-const BYTES_MAX: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Rounds of user and agent in the longest probe.
 const ROUNDS: usize = 20;
@@ -42,7 +42,7 @@ const ROUNDS: usize = 20;
 const LONG_TEXT: usize = 2_000;
 
 /// Number of characters that an error quotes of a source that is not a template.
-const QUOTED_MAX: usize = 40;
+const MAX_QUOTED: usize = 40;
 
 /// The error of a template that loses the text of a message of this role.
 type LostText = fn(Role) -> TemplateError;
@@ -96,9 +96,9 @@ impl Findings {
         match tools {
             Some(tools) => self.actions.with_tools(contents, for_reply, tools),
             None if messages.iter().any(|message| message.role.is_of_action()) => {
-                history::normalise(&self.actions.form, contents, for_reply)
+                history::normalize(&self.actions.form, contents, for_reply)
             }
-            None => history::normalise(&self.form, contents, for_reply),
+            None => history::normalize(&self.form, contents, for_reply),
         }
     }
 }
@@ -119,7 +119,7 @@ impl<'t> Prober<'t> {
         let mut environment = (*template.environment).clone();
         environment.set_fuel(Some(FUEL));
         let instructions = guard::compile(NAME, &template.source)?;
-        let action_probes = Cell::new(actions::PROBES_MAX);
+        let action_probes = Cell::new(actions::MAX_PROBES);
         Ok(Self { template, environment, instructions, action_probes })
     }
 
@@ -130,7 +130,7 @@ impl<'t> Prober<'t> {
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
         let (environment, instructions) = (&self.environment, &self.instructions);
-        let program = Program { environment, instructions, budget: BYTES_MAX };
+        let program = Program { environment, instructions, budget: MAX_BYTES };
         self.template.run(&program, messages, actions, options)
     }
 
@@ -144,7 +144,7 @@ impl<'t> Prober<'t> {
     ) -> Result<Prompt, TemplateError> {
         let messages = letters.chars().zip(texts).map(message);
         let normal = match form {
-            Some(form) => history::normalise(form, messages, options.add_generation_prompt),
+            Some(form) => history::normalize(form, messages, options.add_generation_prompt),
             None => messages.map(|(role, text, _)| NormalMessage::new(role, text)).collect(),
         };
         self.run(&normal, Actions::NONE, options)
@@ -191,7 +191,7 @@ impl<'t> Prober<'t> {
             return Some(TemplateError::Empty);
         }
         if !source.contains("{{") && !source.contains("{%") {
-            let text = source.trim().chars().take(QUOTED_MAX).collect();
+            let text = source.trim().chars().take(MAX_QUOTED).collect();
             return Some(TemplateError::PlainText { text });
         }
         let talk = format!("{}u", "ua".repeat(ROUNDS));

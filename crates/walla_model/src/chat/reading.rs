@@ -8,7 +8,7 @@
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
 
-use super::budget::{ITEM_BYTES, NESTING_MAX, charge};
+use super::budget::{ITEM_BYTES, MAX_NESTING, charge};
 use super::values::list;
 use super::{guard, taint};
 
@@ -32,7 +32,7 @@ fn extent(value: &Value, depth: usize) -> usize {
     }
     let is_map = value.kind() == ValueKind::Map;
     let is_list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
-    let items = value.try_iter().ok().filter(|_| (is_map || is_list) && depth < NESTING_MAX);
+    let items = value.try_iter().ok().filter(|_| (is_map || is_list) && depth < MAX_NESTING);
     let within = |item: &Value| ITEM_BYTES + extent(item, depth + 1);
     let behind = |key: &Value| value.get_item(key).map_or(0, |item| within(&item));
     let both = |item: Value| within(&item) + if is_map { behind(&item) } else { 0 };

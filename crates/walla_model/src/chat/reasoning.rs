@@ -74,7 +74,7 @@ const CHANNEL_CLOSING: &str = "<|end|><|start|>assistant<|channel|>final<|messag
 const SPOKEN_CHANNEL: &[u8] = b"final";
 
 /// Maximum length of a marker, in bytes.
-pub const MARKER_BYTES_MAX: usize = 24;
+pub const MAX_MARKER_BYTES: usize = 24;
 
 /// A format of reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,7 +349,7 @@ fn all_markers() -> Vec<(&'static str, Marker)> {
 fn special_tokens(tokenizer: &Tokenizer, all: &[(&'static str, Marker)]) -> Vec<(TokenId, Marker)> {
     let marker_of = |token: TokenId| {
         let bytes = tokenizer.token_bytes(token);
-        let may_be = bytes.len() <= MARKER_BYTES_MAX
+        let may_be = bytes.len() <= MAX_MARKER_BYTES
             && bytes.first().is_some_and(|&first| matches!(first, b'<' | b'[') || first > 0x7f);
         let (_, marker) = all.iter().find(|(text, _)| may_be && text.as_bytes() == bytes)?;
         tokenizer.is_special(token).then_some((token, *marker))
@@ -367,7 +367,7 @@ mod tests {
     fn no_marker_is_longer_than_declared_or_the_beginning_of_another() {
         let all = all_markers();
         for (i, (text, _)) in all.iter().enumerate() {
-            assert!(text.len() <= MARKER_BYTES_MAX, "{text}");
+            assert!(text.len() <= MAX_MARKER_BYTES, "{text}");
             let begins_so =
                 |(j, other): (usize, &(&str, Marker))| j != i && other.0.starts_with(text);
             assert!(!all.iter().enumerate().any(begins_so), "{text}");

@@ -12,7 +12,7 @@ use super::history::NormalMessage;
 use super::thoughts::Thoughts;
 use super::tools::Tools;
 use super::{
-    ChatTemplate, OUTPUT_BYTES_MAX, Prompt, RenderOptions, Role, TemplateError, budget, methods,
+    ChatTemplate, MAX_OUTPUT_BYTES, Prompt, RenderOptions, Role, TemplateError, budget, methods,
     taint,
 };
 
@@ -79,7 +79,7 @@ impl ChatTemplate {
         };
         let run = || evaluate(program, &context);
         let text = budget::with_budget(program.budget, run)?;
-        if text.len() > OUTPUT_BYTES_MAX {
+        if text.len() > MAX_OUTPUT_BYTES {
             return Err(TemplateError::OutputTooLong);
         }
         Ok(Prompt { segments: taint::segments(&text) })

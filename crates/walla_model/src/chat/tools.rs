@@ -14,17 +14,17 @@ use serde_json::Value as Json;
 use super::{filters, taint};
 
 /// Maximum size of a list of tools in JSON, in bytes.
-pub const TOOLS_BYTES_MAX: usize = 256 << 10;
+pub const MAX_TOOLS_BYTES: usize = 256 << 10;
 
 /// Maximum nesting depth of a list of tools: the list, the tool and its function, and two for each
 /// of 17 schemas within each other, as many as an action has, with a list of choices.
-const DEPTH_MAX: usize = 3 + 2 * 17 + 1;
+const MAX_DEPTH: usize = 3 + 2 * 17 + 1;
 
 /// Maximum nesting depth of the arguments of a call: one for each of these schemas.
-const ARGUMENTS_DEPTH_MAX: usize = 17;
+const MAX_ARGUMENTS_DEPTH: usize = 17;
 
 /// Maximum length of a name, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// The actions that a model may call. Immutable and cheap to clone.
 ///
@@ -72,10 +72,10 @@ pub enum ToolsError {
         name: String,
     },
     /// The list is nested too deeply.
-    #[error("the list of tools is nested more than {DEPTH_MAX} deep")]
+    #[error("the list of tools is nested more than {MAX_DEPTH} deep")]
     TooDeep,
     /// The list is too long.
-    #[error("the list of tools has {bytes} bytes, at most {TOOLS_BYTES_MAX}")]
+    #[error("the list of tools has {bytes} bytes, at most {MAX_TOOLS_BYTES}")]
     TooLong {
         /// Its length in JSON.
         bytes: usize,
@@ -91,11 +91,11 @@ impl Tools {
     /// # Errors
     /// [`ToolsError`] if the list has another form or exceeds a limit.
     pub fn new(list: &Json, description: &str) -> Result<Self, ToolsError> {
-        if !is_within(list, DEPTH_MAX) {
+        if !is_within(list, MAX_DEPTH) {
             return Err(ToolsError::TooDeep);
         }
         let bytes = list.to_string().len() + description.len();
-        if bytes > TOOLS_BYTES_MAX {
+        if bytes > MAX_TOOLS_BYTES {
             return Err(ToolsError::TooLong { bytes });
         }
         let tools = list.as_array().ok_or(ToolsError::NotATool { index: 0 })?;
@@ -144,7 +144,7 @@ impl fmt::Debug for Tools {
 /// Whether a text is the name of a tool.
 pub(super) fn is_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_part)
 }
 
 /// Whether lists and maps are nested at most `depth` deep.
@@ -161,7 +161,7 @@ fn is_within(value: &Json, depth: usize) -> bool {
 
 /// Whether a template can receive these arguments of a call.
 pub(super) fn are_arguments(value: &Json) -> bool {
-    value.is_object() && is_within(value, ARGUMENTS_DEPTH_MAX)
+    value.is_object() && is_within(value, MAX_ARGUMENTS_DEPTH)
 }
 
 /// A value whose texts and keys are untrusted. The caller has checked its depth.

@@ -3,7 +3,7 @@
 use minijinja::Error;
 use minijinja::value::{Value, ValueKind};
 
-use super::budget::{ITEM_BYTES, NESTING_MAX, charge, too_deep};
+use super::budget::{ITEM_BYTES, MAX_NESTING, charge, too_deep};
 use super::taint;
 
 /// Items as a list. A text becomes its characters; untrusted characters stay whole.
@@ -26,7 +26,7 @@ fn pay(value: &Value, depth: usize) -> Result<(), Error> {
     match value.kind() {
         ValueKind::String => charge(value.as_str().map_or(0, str::len)),
         ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-            if depth == NESTING_MAX {
+            if depth == MAX_NESTING {
                 return Err(too_deep());
             }
             // The length first: a lazy list may be too long to iterate.
@@ -59,7 +59,7 @@ pub(super) fn printed(value: &Value) -> Result<String, Error> {
 
 /// Appends a value as Python's `repr` formats it.
 fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
-    if depth > NESTING_MAX {
+    if depth > MAX_NESTING {
         return Err(too_deep());
     }
     charge(16)?;

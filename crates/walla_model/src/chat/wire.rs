@@ -55,7 +55,7 @@ pub fn wire_messages(messages: &[Message<'_>], form: WireForm) -> Vec<Value> {
     let actions = if form.tools { native } else { ActionForm::TEXT };
     let form = Form { system, system_last: form.system_anywhere, actions, ..Form::STRICT };
     let contents = messages.iter().map(|its| (its.role, Cow::Borrowed(its.content), its.call));
-    history::normalise(&form, contents, true).iter().map(message).collect()
+    history::normalize(&form, contents, true).iter().map(message).collect()
 }
 
 fn message(normal: &NormalMessage<'_>) -> Value {

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{
     GgufError,
-    cursor::HEADER_BYTES_MAX,
+    cursor::MAX_HEADER_BYTES,
     file::{ModelFile, grow},
     parse::{self, Header, Parsed},
 };
@@ -42,7 +42,7 @@ impl Bytes {
                 Parsed::Header(header) => break header,
                 // `end` is greater than `wanted`, and at most `len` and the maximum.
                 Parsed::Needs(end) => {
-                    wanted = end.max(2 * wanted).min(len).min(HEADER_BYTES_MAX);
+                    wanted = end.max(2 * wanted).min(len).min(MAX_HEADER_BYTES);
                 }
             }
         };

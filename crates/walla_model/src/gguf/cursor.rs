@@ -4,7 +4,7 @@ use super::error::GgufError;
 
 /// Maximum size of the header, which is held in memory. A vocabulary of 260,000 tokens takes some
 /// 20 MiB. Offsets into the header are stored as `u32`.
-pub(super) const HEADER_BYTES_MAX: u64 = 256 << 20;
+pub(super) const MAX_HEADER_BYTES: u64 = 256 << 20;
 
 /// A text in the header.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +75,10 @@ impl<'a> Cursor<'a> {
             return Err(GgufError::Truncated { what, at, needed: count, remaining });
         }
         let found = at.saturating_add(count);
-        if found > HEADER_BYTES_MAX {
-            return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
+        if found > MAX_HEADER_BYTES {
+            return Err(GgufError::TooLarge { what, at, found, max: MAX_HEADER_BYTES });
         }
-        // At most `HEADER_BYTES_MAX`: it fits a `usize`.
+        // At most `MAX_HEADER_BYTES`: it fits a `usize`.
         let end = self.at.saturating_add(count as usize);
         let Some(taken) = self.bytes.get(self.at..end) else {
             self.needs = Some(end as u64);
@@ -135,14 +135,14 @@ impl<'a> Cursor<'a> {
     pub fn sized(
         &mut self,
         what: &'static str,
-        bytes_max: u64,
+        max_bytes: u64,
     ) -> Result<(Span, &'a [u8]), GgufError> {
         let at = self.at as u64;
         let len = self.u64(what)?;
-        if len > bytes_max {
-            return Err(GgufError::TooLarge { what, at, found: len, max: bytes_max });
+        if len > max_bytes {
+            return Err(GgufError::TooLarge { what, at, found: len, max: max_bytes });
         }
-        // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
+        // At most `MAX_HEADER_BYTES`, as is `len` once the bytes are taken.
         let start = self.at as u32;
         let raw = self.take(len, what)?;
         Ok((Span { start, len: len as u32 }, raw))
@@ -152,10 +152,10 @@ impl<'a> Cursor<'a> {
     pub fn name(
         &mut self,
         what: &'static str,
-        bytes_max: u64,
+        max_bytes: u64,
     ) -> Result<(Span, &'a str), GgufError> {
         let at = self.at as u64;
-        let (span, raw) = self.sized(what, bytes_max)?;
+        let (span, raw) = self.sized(what, max_bytes)?;
         let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
         if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
     }

@@ -151,12 +151,12 @@ pub enum GgufError {
         code: u32,
     },
     /// Arrays are nested too deeply to skip.
-    #[error("key {key:?}: arrays are nested more than {levels_max} levels deep")]
+    #[error("key {key:?}: arrays are nested more than {max_levels} levels deep")]
     NestedArray {
         /// The key.
         key: String,
         /// Maximum number of levels that are skipped.
-        levels_max: u32,
+        max_levels: u32,
     },
     /// `general.alignment` has two values. Other duplicate keys are an error only for a reader that
     /// uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
@@ -383,14 +383,14 @@ impl TensorError {
 }
 
 /// Maximum number of characters of a key in a message.
-const SHOWN_MAX: usize = 128;
+const MAX_SHOWN: usize = 128;
 
 /// A key for messages: with U+FFFD for bytes that are not UTF-8, and truncated if it is long.
 pub(super) fn shown(key: &[u8]) -> String {
     // A character has at most 4 bytes.
-    let head = key.get(..4 * SHOWN_MAX + 4).unwrap_or(key);
+    let head = key.get(..4 * MAX_SHOWN + 4).unwrap_or(key);
     let text = String::from_utf8_lossy(head);
-    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
+    let mut shown: String = text.chars().take(MAX_SHOWN).collect();
     if shown.len() < text.len() || head.len() < key.len() {
         shown.push('…');
     }

@@ -7,7 +7,7 @@ pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 /// Number of bytes of a file that are examined.
 pub(super) const HEAD_BYTES: u64 = 1_024;
 /// Maximum number of characters of a text that a message quotes.
-const QUOTED_MAX: usize = 60;
+const MAX_QUOTED: usize = 60;
 
 /// Format of a file that is not GGUF.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ const BEGINNINGS: &[(&[u8], Foreign)] = &[
 
 /// The format of a file that does not start with GGUF's magic number. `None` for GGUF and for
 /// unknown formats.
-pub(super) fn recognise(file: &[u8]) -> Option<Foreign> {
+pub(super) fn recognize(file: &[u8]) -> Option<Foreign> {
     let head = file.get(..HEAD_BYTES as usize).unwrap_or(file);
     if head.is_empty() {
         return Some(Foreign::Empty);
@@ -133,10 +133,10 @@ pub(super) fn recognise(file: &[u8]) -> Option<Foreign> {
 
 /// Eight bytes with the length of a JSON object, and the object.
 fn is_safetensors(head: &[u8]) -> bool {
-    const HEADER_BYTES_MAX: u64 = 100 << 20;
+    const MAX_HEADER_BYTES: u64 = 100 << 20;
     let Some((length, json)) = head.split_first_chunk() else { return false };
     let length = u64::from_le_bytes(*length);
-    json.starts_with(b"{\"") && (2..=HEADER_BYTES_MAX).contains(&length)
+    json.starts_with(b"{\"") && (2..=MAX_HEADER_BYTES).contains(&length)
 }
 
 /// PyTorch stores checkpoints as zip archives, whose first entry is `data.pkl` in a folder.
@@ -173,7 +173,7 @@ fn markup(text: &str) -> Foreign {
         return Foreign::Markup("JSON");
     }
     let line = text.lines().next().unwrap_or_default();
-    Foreign::Text(line.chars().take(QUOTED_MAX).collect())
+    Foreign::Text(line.chars().take(MAX_QUOTED).collect())
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_of_other_formats_are_recognised() {
+    fn prefixes_of_other_formats_are_recognized() {
         let safetensors = [&64_u64.to_le_bytes()[..], b"{\"weight\":{"].concat();
         let checkpoint = [&b"PK\x03\x04"[..], &[0; 22], b"archive/data.pkl"].concat();
         let tar = [&[b'm'; 257][..], b"ustar\0"].concat();
@@ -205,24 +205,24 @@ mod tests {
             (b"Entry not found\n", Foreign::Text("Entry not found".into())),
         ];
         for (head, expected) in cases {
-            assert_eq!(recognise(head).as_ref(), Some(expected), "{:?}", head.escape_ascii());
+            assert_eq!(recognize(head).as_ref(), Some(expected), "{:?}", head.escape_ascii());
         }
     }
 
     #[test]
     fn unknown_bytes_and_gguf_itself_are_no_other_format() {
         for head in [&b"GGUF\x03\0\0\0"[..], b"\x01\x02\xff\xfe", b"ab\0cd", b"\0\0\0", b"\xc3"] {
-            assert_eq!(recognise(head), None, "{:?}", head.escape_ascii());
+            assert_eq!(recognize(head), None, "{:?}", head.escape_ascii());
         }
     }
 
     #[test]
     fn a_quote_is_short_and_may_end_within_a_character() {
         let long = "é".repeat(HEAD_BYTES as usize);
-        let Some(Foreign::Text(quoted)) = recognise(&long.as_bytes()[..HEAD_BYTES as usize - 1])
+        let Some(Foreign::Text(quoted)) = recognize(&long.as_bytes()[..HEAD_BYTES as usize - 1])
         else {
             panic!("text");
         };
-        assert_eq!(quoted, "é".repeat(QUOTED_MAX));
+        assert_eq!(quoted, "é".repeat(MAX_QUOTED));
     }
 }

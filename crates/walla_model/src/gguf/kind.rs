@@ -10,9 +10,9 @@ use std::{
 use super::{error::GgufError, split::PartName};
 
 /// Maximum number of model files of a folder that a message lists.
-const NAMED_MAX: usize = 3;
+const MAX_NAMED: usize = 3;
 /// Maximum number of folder entries that are examined for a message.
-const ENTRIES_MAX: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
 /// The kind of a path's target that is not a regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,13 +119,13 @@ fn is_first(name: &str) -> bool {
 /// is nothing else.
 fn models(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let names = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.file_name());
+    let names = entries.take(MAX_ENTRIES).flatten().map(|entry| entry.file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     let mut models: Vec<_> = names.filter(|name| name.ends_with(".gguf")).collect();
     models.sort_unstable();
     if models.iter().any(|name| !is_later(name)) {
         models.retain(|name| !is_later(name));
     }
-    models.truncate(NAMED_MAX);
+    models.truncate(MAX_NAMED);
     models
 }

@@ -40,7 +40,7 @@ pub use writer::{DataWriter, WriteError, Writer};
 
 use self::{bytes::Bytes, file::ModelFile};
 use crate::{
-    dequantise,
+    dequantize,
     spec::{Bands, Matrix, Vector},
 };
 
@@ -436,7 +436,7 @@ impl Gguf {
             return Err(part.out_of_range(tensor, wanted));
         };
         let mut numbers = vec![0.0; vector.len];
-        dequantise(ty, &data.to_bytes()?, &mut numbers);
+        dequantize(ty, &data.to_bytes()?, &mut numbers);
         numbers.iter_mut().for_each(|number| *number *= vector.scale);
         Ok(numbers)
     }

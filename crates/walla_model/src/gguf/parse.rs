@@ -17,24 +17,24 @@ use walla_types::TensorType;
 
 use super::{
     Shape,
-    cursor::{Cursor, HEADER_BYTES_MAX, Span},
+    cursor::{Cursor, MAX_HEADER_BYTES, Span},
     error::{GgufError, shown},
     foreign,
     value::{ARRAY_CODE, Element},
 };
 
 /// Maximum number of metadata entries; real files have some dozens.
-pub(super) const ENTRIES_MAX: u64 = 32_768;
+pub(super) const MAX_ENTRIES: u64 = 32_768;
 /// Maximum number of tensors; real files have some hundreds.
-pub(super) const TENSORS_MAX: u64 = 32_768;
+pub(super) const MAX_TENSORS: u64 = 32_768;
 /// Maximum number of arrays of strings; real files have one or two.
-const STRING_ARRAYS_MAX: usize = 1024;
+const MAX_STRING_ARRAYS: usize = 1024;
 /// Maximum nesting depth of arrays that are skipped.
-const LEVELS_MAX: u32 = 8;
+const MAX_LEVELS: u32 = 8;
 /// The format's maximum length of a key.
-const KEY_BYTES_MAX: u64 = 65_535;
+const MAX_KEY_BYTES: u64 = 65_535;
 /// The format's maximum length of a tensor name.
-const NAME_BYTES_MAX: u64 = 64;
+const MAX_NAME_BYTES: u64 = 64;
 /// Alignment of the data if the file does not specify it.
 pub(super) const ALIGNMENT_DEFAULT: u64 = 32;
 
@@ -235,7 +235,7 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
 
 impl Cursor<'_> {
     fn preamble(&mut self) -> Result<u32, GgufError> {
-        if let Some(foreign) = foreign::recognise(self.head(foreign::HEAD_BYTES)?) {
+        if let Some(foreign) = foreign::recognize(self.head(foreign::HEAD_BYTES)?) {
             return Err(GgufError::Foreign(foreign));
         }
         let magic: [u8; 4] = self.array("magic")?;
@@ -258,9 +258,9 @@ impl Cursor<'_> {
         // A one-byte name, the number of dimensions, one dimension, a type and an offset.
         let tensor_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;
         let entry_count =
-            self.plausible("metadata count", entries, entry_bytes_min, ENTRIES_MAX)?;
+            self.plausible("metadata count", entries, entry_bytes_min, MAX_ENTRIES)?;
         let tensor_count =
-            self.plausible("tensor count", tensors, tensor_bytes_min, TENSORS_MAX)?;
+            self.plausible("tensor count", tensors, tensor_bytes_min, MAX_TENSORS)?;
         let of_tensors = tensors.saturating_mul(tensor_bytes_min);
         let needed = entries.saturating_mul(entry_bytes_min).saturating_add(of_tensors);
         self.plausible("header", needed, 1, u64::MAX)?;
@@ -268,7 +268,7 @@ impl Cursor<'_> {
     }
 
     fn entry(&mut self, strings: &mut Vec<Strings>) -> Result<Entry, GgufError> {
-        let (key, raw) = self.sized("key", KEY_BYTES_MAX)?;
+        let (key, raw) = self.sized("key", MAX_KEY_BYTES)?;
         let value = self.value(raw, strings).map_err(|error| error.of_key(raw))?;
         Ok(Entry { key, value })
     }
@@ -277,7 +277,7 @@ impl Cursor<'_> {
         let code = self.u32("value type")?;
         match Element::from_code(code) {
             Some(Element::String) => {
-                self.sized("string", HEADER_BYTES_MAX).map(|(span, _)| Stored::Text(span))
+                self.sized("string", MAX_HEADER_BYTES).map(|(span, _)| Stored::Text(span))
             }
             Some(element) => {
                 let raw = self.take(element.bytes_min() as u64, "value")?;
@@ -295,18 +295,18 @@ impl Cursor<'_> {
         let code = self.u32("array type")?;
         let count = self.u64("array length")?;
         let Some(element) = Element::from_code(code) else {
-            self.skip_elements(key, (code, count), LEVELS_MAX)?;
+            self.skip_elements(key, (code, count), MAX_LEVELS)?;
             let span = Span { start: whole as u32, len: self.since(whole) };
             return Ok(Stored::Skipped(span));
         };
         let bytes_min = element.bytes_min() as u64;
-        let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
+        let len = self.plausible("array length", count, bytes_min, MAX_HEADER_BYTES)?;
         let start = self.at();
         let mut table = 0;
         if element == Element::String {
-            if strings.len() >= STRING_ARRAYS_MAX {
+            if strings.len() >= MAX_STRING_ARRAYS {
                 let (found, max) =
-                    ((strings.len() as u64).saturating_add(1), STRING_ARRAYS_MAX as u64);
+                    ((strings.len() as u64).saturating_add(1), MAX_STRING_ARRAYS as u64);
                 let what = "number of string arrays";
                 return Err(GgufError::TooLarge { what, at: start as u64, found, max });
             }
@@ -327,7 +327,7 @@ impl Cursor<'_> {
         let mut not_text = None;
         for index in 0..len as u32 {
             starts.push(self.since(start));
-            let (_, raw) = self.sized("string in an array", HEADER_BYTES_MAX)?;
+            let (_, raw) = self.sized("string in an array", MAX_HEADER_BYTES)?;
             if not_text.is_none() && core::str::from_utf8(raw).is_err() {
                 not_text = Some(index);
             }
@@ -351,18 +351,18 @@ impl Cursor<'_> {
             None if count == 0 => return Ok(()),
             None => return Err(GgufError::ValueType { key: shown(key), code }),
         };
-        let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
+        let len = self.plausible("array length", count, bytes_min, MAX_HEADER_BYTES)?;
         match Element::from_code(code) {
             Some(Element::String) => {
                 for _ in 0..len {
-                    self.sized("string in an array", HEADER_BYTES_MAX)?;
+                    self.sized("string in an array", MAX_HEADER_BYTES)?;
                 }
             }
             Some(_) => _ = self.take(count.saturating_mul(bytes_min), "array")?,
             None => {
                 let Some(levels) = levels.checked_sub(1) else {
-                    let (key, levels_max) = (shown(key), LEVELS_MAX);
-                    return Err(GgufError::NestedArray { key, levels_max });
+                    let (key, max_levels) = (shown(key), MAX_LEVELS);
+                    return Err(GgufError::NestedArray { key, max_levels });
                 };
                 for _ in 0..len {
                     let inner = (self.u32("array type")?, self.u64("array length")?);
@@ -374,7 +374,7 @@ impl Cursor<'_> {
     }
 
     fn tensor(&mut self, alignment: u64) -> Result<Tensor, GgufError> {
-        let (name, text) = self.name("tensor name", NAME_BYTES_MAX)?;
+        let (name, text) = self.name("tensor name", MAX_NAME_BYTES)?;
         self.tensor_info(name, text, alignment).map_err(|error| error.of_tensor(text))
     }
 

@@ -9,10 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Gguf, GgufError, MetadataError, cursor::HEADER_BYTES_MAX, parse::TENSORS_MAX};
+use super::{Gguf, GgufError, MetadataError, cursor::MAX_HEADER_BYTES, parse::MAX_TENSORS};
 
 /// Maximum number of parts. Each part is an open file, and systems often limit a process to 1,024.
-const PARTS_MAX: u64 = 512;
+const MAX_PARTS: u64 = 512;
 
 /// Number of parts.
 pub(crate) const COUNT: &str = "split.count";
@@ -193,8 +193,8 @@ impl Gguf {
             };
             return Err(fail(PartError::NotFirst { part: number.saturating_add(1), parts, first }));
         }
-        if parts > PARTS_MAX {
-            return Err(fail(PartError::TooMany { parts, max: PARTS_MAX }));
+        if parts > MAX_PARTS {
+            return Err(fail(PartError::TooMany { parts, max: MAX_PARTS }));
         }
         let Some(name) = own.filter(|name| (name.part, name.parts) == (1, parts)) else {
             return Err(fail(PartError::Name { parts, ending: ending(1, parts) }));
@@ -211,9 +211,9 @@ impl Gguf {
                 source => GgufError::Part { path: path.clone(), source: Box::new(source) },
             })?;
             header_bytes = header_bytes.saturating_add(other.header.data_start);
-            if header_bytes > HEADER_BYTES_MAX {
+            if header_bytes > MAX_HEADER_BYTES {
                 let (what, found) = ("bytes of headers", header_bytes);
-                return Err(fail(PartError::TooLarge { what, found, max: HEADER_BYTES_MAX }));
+                return Err(fail(PartError::TooLarge { what, found, max: MAX_HEADER_BYTES }));
             }
             others.push((path, other));
         }
@@ -246,8 +246,8 @@ impl Gguf {
             named.extend(other.tensors().map(|tensor| (tensor.name, path.as_path())));
         }
         let found = named.len() as u64;
-        if found > TENSORS_MAX {
-            return Err(fail(PartError::TooLarge { what: "tensors", found, max: TENSORS_MAX }));
+        if found > MAX_TENSORS {
+            return Err(fail(PartError::TooLarge { what: "tensors", found, max: MAX_TENSORS }));
         }
         named.sort_unstable();
         for pair in named.windows(2) {

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Maximum number of warnings about one file; the rest is counted.
-const WARNINGS_MAX: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 /// A defect in a file's metadata. It is harmless as long as the key is not used; a reader that uses
 /// the key reports a [`MetadataError`](super::MetadataError).
@@ -65,7 +65,7 @@ impl Gguf {
         let keys = self.header.keys_not_text.iter();
         let of_keys = keys.map(|key| GgufWarning::KeyNotText { key: shown(key.raw(bytes)) });
         let mut all = of_entries.chain(self.duplicates()).chain(of_keys);
-        let mut warnings: Vec<_> = all.by_ref().take(WARNINGS_MAX).collect();
+        let mut warnings: Vec<_> = all.by_ref().take(MAX_WARNINGS).collect();
         let count = all.count();
         if count > 0 {
             warnings.push(GgufWarning::More { count });

@@ -1,6 +1,6 @@
 //! Conversion of weights from their stored forms, the block formats of ggml, to `f32`.
 
-mod dequantise;
+mod dequantize;
 mod unpack;
 
-pub use dequantise::dequantise;
+pub use dequantize::dequantize;

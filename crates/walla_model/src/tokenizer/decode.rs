@@ -29,7 +29,7 @@ impl Default for DecodeOptions {
 /// by U+FFFD, as [`String::from_utf8_lossy`] does. An incomplete character is held back until the
 /// next token or the end.
 ///
-/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this free capacity is
+/// A delta has at most [`Tokenizer::max_delta_bytes`] bytes, so a string with this free capacity is
 /// never reallocated.
 ///
 /// # Examples
@@ -39,7 +39,7 @@ impl Default for DecodeOptions {
 /// use walla_model::tokenizer::{DecodeOptions, StreamDecoder};
 ///
 /// let mut decoder = StreamDecoder::new(DecodeOptions::default());
-/// let mut delta = String::with_capacity(tokenizer.delta_bytes_max());
+/// let mut delta = String::with_capacity(tokenizer.max_delta_bytes());
 /// for &token in reply {
 ///     delta.clear();
 ///     decoder.push(tokenizer, token, &mut delta)?;

@@ -32,7 +32,7 @@ impl Tokenizer {
     /// [`encode_untrusted`](Self::encode_untrusted).
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes).
     pub fn encode(
         &self,
         text: &str,
@@ -46,7 +46,7 @@ impl Tokenizer {
     /// As [`encode`](Self::encode), appended to `tokens`.
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max);
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes);
     /// `tokens` is unchanged then.
     pub fn encode_into(
         &self,
@@ -70,8 +70,8 @@ impl Tokenizer {
 
     /// Refuses a text of `bytes` bytes if it is too long.
     pub(super) fn check_length(&self, bytes: usize) -> Result<(), TokenizerError> {
-        let bytes_max = self.text_bytes_max;
-        if bytes > bytes_max { Err(TokenizerError::TooLong { bytes, bytes_max }) } else { Ok(()) }
+        let max_bytes = self.max_text_bytes;
+        if bytes > max_bytes { Err(TokenizerError::TooLong { bytes, max_bytes }) } else { Ok(()) }
     }
 
     /// Encodes the fragments of [`Partition::cut`](super::partition::Partition::cut).

@@ -54,7 +54,7 @@ pub enum VocabularyError {
     },
     /// No tokens, or more than ids and offsets can represent.
     #[error(
-        "tokenizer.ggml.tokens has {tokens} tokens of {bytes} bytes, expected 1 to {tokens_max} tokens"
+        "tokenizer.ggml.tokens has {tokens} tokens of {bytes} bytes, expected 1 to {max_tokens} tokens"
     )]
     Size {
         /// Number of tokens.
@@ -62,7 +62,7 @@ pub enum VocabularyError {
         /// Bytes of all texts.
         bytes: usize,
         /// Maximum number of tokens.
-        tokens_max: usize,
+        max_tokens: usize,
     },
     /// A list does not have the length of `tokenizer.ggml.tokens`.
     #[error("{key} has {found} entries for {tokens} tokens")]
@@ -148,13 +148,13 @@ pub enum VocabularyError {
 #[non_exhaustive]
 pub enum TokenizerError {
     /// The text is too long: shorten it, or raise the limit with
-    /// [`Tokenizer::with_text_bytes_max`](super::Tokenizer::with_text_bytes_max).
-    #[error("a text of {bytes} bytes, at most {bytes_max}")]
+    /// [`Tokenizer::with_max_text_bytes`](super::Tokenizer::with_max_text_bytes).
+    #[error("a text of {bytes} bytes, at most {max_bytes}")]
     TooLong {
         /// Bytes of the text.
         bytes: usize,
         /// Maximum length in bytes.
-        bytes_max: usize,
+        max_bytes: usize,
     },
     /// The token is not in this vocabulary.
     #[error("token {token} is outside the vocabulary of {tokens} tokens")]

@@ -18,13 +18,13 @@ use super::{
 };
 
 /// Maximum number of tokens in a vocabulary; the largest today have 262 144.
-const TOKENS_MAX: usize = 1 << 24;
+const MAX_TOKENS: usize = 1 << 24;
 
 /// Maximum number of characters of a token's text in a warning.
-const TEXT_SHOWN_MAX: usize = 64;
+const MAX_TEXT_SHOWN: usize = 64;
 
 /// Maximum size of all token texts and merges in bytes: offsets are 32 bits wide.
-const BYTES_MAX: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 impl Tokenizer {
     /// Checks a vocabulary and builds a tokenizer.
@@ -63,7 +63,7 @@ impl Tokenizer {
             ModelKind::WordPiece => load_wordpiece(vocabulary, &kinds, &ids)?,
         };
         let tokens = vocabulary.tokens.len();
-        let piece_bytes_max = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
+        let max_piece_bytes = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
         Ok(Self {
             pieces,
             index,
@@ -80,8 +80,8 @@ impl Tokenizer {
                 ModelKind::Bpe(_) => false,
                 ModelKind::WordPiece => true,
             },
-            piece_bytes_max,
-            text_bytes_max: Self::TEXT_BYTES_MAX,
+            max_piece_bytes,
+            max_text_bytes: Self::MAX_TEXT_BYTES,
             warnings,
         })
     }
@@ -101,7 +101,7 @@ fn warnings(
         let text = vocabulary.tokens.get(first as usize).copied().unwrap_or_default();
         warnings.push(VocabularyWarning::DuplicateTexts {
             tokens: duplicates.len(),
-            text: text.chars().take(TEXT_SHOWN_MAX).collect(),
+            text: text.chars().take(MAX_TEXT_SHOWN).collect(),
             first: TokenId(first),
             second: TokenId(second),
         });
@@ -169,8 +169,8 @@ fn check_sizes(vocabulary: &Vocabulary<'_>) -> Result<(), VocabularyError> {
     let merges = merges.unwrap_or_default();
     let bytes = vocabulary.tokens.iter().chain(merges).map(|text| text.len()).sum();
     // A merge adds up to three symbols; ids must stay below the two values that mean "none".
-    if tokens == 0 || tokens > TOKENS_MAX || merges.len() > TOKENS_MAX || bytes > BYTES_MAX {
-        return Err(VocabularyError::Size { tokens, bytes, tokens_max: TOKENS_MAX });
+    if tokens == 0 || tokens > MAX_TOKENS || merges.len() > MAX_TOKENS || bytes > MAX_BYTES {
+        return Err(VocabularyError::Size { tokens, bytes, max_tokens: MAX_TOKENS });
     }
     let scores = vocabulary.scores.as_ref().filter(|_| vocabulary.model == "llama");
     let lists = [
@@ -413,7 +413,7 @@ fn load_wordpiece(
     let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
     let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), bytes);
     let mut index = Index::with_capacity(vocabulary.tokens.len());
-    let mut piece_bytes_max = 0;
+    let mut max_piece_bytes = 0;
     for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
         let start = text.strip_prefix('▁').filter(|_| !kind.is_any(Kind::SPECIAL));
         match start {
@@ -423,12 +423,12 @@ fn load_wordpiece(
         // Words contain no spaces, so the first character distinguishes starts from continuations.
         let is_spelled = kind.is_spellable() && !text.is_empty() && !text.contains(' ');
         if is_spelled && index.insert(&pieces, id).is_ok() {
-            piece_bytes_max = piece_bytes_max.max(pieces.get(id).len());
+            max_piece_bytes = max_piece_bytes.max(pieces.get(id).len());
         }
     }
     let lowercase = vocabulary.lowercase.unwrap_or(true);
     let strips_accents = vocabulary.strip_accents.unwrap_or(lowercase);
     pieces.shrink();
-    let model = WordPiece { unknown, lowercase, strips_accents, piece_bytes_max };
+    let model = WordPiece { unknown, lowercase, strips_accents, max_piece_bytes };
     Ok((pieces, index, Model::WordPiece(model)))
 }

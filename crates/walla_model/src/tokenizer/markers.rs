@@ -13,7 +13,7 @@ use walla_types::TokenId;
 use super::Vocabulary;
 
 /// Maximum length of a marker in bytes. The longest known ones have some 40.
-const MARKER_BYTES_MAX: usize = 128;
+const MAX_MARKER_BYTES: usize = 128;
 
 /// Codes of `tokenizer.ggml.token_type`.
 const CONTROL: i64 = 3;
@@ -82,7 +82,7 @@ fn is_marker(text: &str) -> bool {
     } else {
         false
     };
-    is_marker && text.len() <= MARKER_BYTES_MAX
+    is_marker && text.len() <= MAX_MARKER_BYTES
 }
 
 #[cfg(test)]

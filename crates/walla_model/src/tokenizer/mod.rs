@@ -16,7 +16,7 @@
 //! characters. Its vocabularies cannot spell all text: the unknown token replaces whole words.
 //!
 //! Encoding costs at most O(n log n) in the length of any text, which is bounded by
-//! [`Tokenizer::with_text_bytes_max`].
+//! [`Tokenizer::with_max_text_bytes`].
 
 mod bpe;
 mod decode;
@@ -94,15 +94,15 @@ pub struct Tokenizer {
     adds_bos: bool,
     adds_eos: bool,
     adds_space_prefix: bool,
-    piece_bytes_max: usize,
-    text_bytes_max: usize,
+    max_piece_bytes: usize,
+    max_text_bytes: usize,
     warnings: Vec<VocabularyWarning>,
 }
 
 impl Tokenizer {
     /// Default maximum length of a text that is encoded in one call, in bytes: 1 MiB, some 250,000
-    /// tokens of English. [Change it](Self::with_text_bytes_max) if necessary.
-    pub const TEXT_BYTES_MAX: usize = 1 << 20;
+    /// tokens of English. [Change it](Self::with_max_text_bytes) if necessary.
+    pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
     /// Reads the tokenizer of a model.
     ///
@@ -131,8 +131,8 @@ impl Tokenizer {
 
     /// Sets the maximum length of a text, in bytes; at most 1 GiB.
     #[must_use]
-    pub fn with_text_bytes_max(mut self, text_bytes_max: usize) -> Self {
-        self.text_bytes_max = text_bytes_max.min(1 << 30); // offsets within a text are 32 bits wide
+    pub fn with_max_text_bytes(mut self, max_text_bytes: usize) -> Self {
+        self.max_text_bytes = max_text_bytes.min(1 << 30); // offsets within a text are 32 bits wide
         self
     }
 
@@ -233,8 +233,8 @@ impl Tokenizer {
     /// [`StreamDecoder::push`]'s delta. Each byte of the token, and three pending ones, could
     /// require a replacement character.
     #[must_use]
-    pub fn delta_bytes_max(&self) -> usize {
-        (self.piece_bytes_max + 3) * char::REPLACEMENT_CHARACTER.len_utf8()
+    pub fn max_delta_bytes(&self) -> usize {
+        (self.max_piece_bytes + 3) * char::REPLACEMENT_CHARACTER.len_utf8()
     }
 
     /// The text of tokens, without control tokens: the inverse of [`encode`](Self::encode).

@@ -182,17 +182,17 @@ impl Partition {
         self.specials.get(*self.by_rank.get(rank as usize)? as usize)
     }
 
-    /// The longest special token of at most `bytes_max` bytes at `start`.
+    /// The longest special token of at most `max_bytes` bytes at `start`.
     fn longest(
         &self,
         text: &[u8],
         start: usize,
-        bytes_max: usize,
+        max_bytes: usize,
         allows: &impl Fn(Scope, &Range<usize>) -> bool,
     ) -> Option<&Special> {
         let mut candidates = self.specials.as_slice(); // tokens with the same prefix
         let mut longest = None;
-        for (depth, &byte) in text.iter().skip(start).take(bytes_max).enumerate() {
+        for (depth, &byte) in text.iter().skip(start).take(max_bytes).enumerate() {
             let at = |special: &Special| special.text.get(depth).copied();
             let first = candidates.partition_point(|special| at(special) < Some(byte));
             let last = candidates.partition_point(|special| at(special) <= Some(byte));

@@ -24,7 +24,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the prompt is longer than
-    /// [allowed](Self::with_text_bytes_max).
+    /// [allowed](Self::with_max_text_bytes).
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<TokenId>, TokenizerError> {
         self.check_length(prompt.bytes())?;
         let mut text = String::with_capacity(prompt.bytes());

@@ -23,7 +23,7 @@ pub(super) struct Spm {
     /// The token of each byte.
     bytes: [u32; 256],
     /// Longest token that can be spelled, in bytes.
-    piece_bytes_max: u32,
+    max_piece_bytes: u32,
     /// Whether no token has a space after another character. Then no merge crosses the start of a
     /// word, so words can be merged one by one, which is faster and gives the same result.
     splits_words: bool,
@@ -53,7 +53,7 @@ impl Spm {
         Self {
             keys: scores.iter().map(|&score| key(score)).collect(),
             bytes,
-            piece_bytes_max: longest as u32,
+            max_piece_bytes: longest as u32,
             splits_words: spellable.map(|id| pieces.get(id)).all(|piece| !has_inner_space(piece)),
         }
     }
@@ -117,7 +117,7 @@ impl Spm {
         }
         merger.merge(|left, right| {
             let len = left.len + right.len;
-            if len > self.piece_bytes_max {
+            if len > self.max_piece_bytes {
                 return None;
             }
             let id = find(left.start, len)?;

@@ -43,7 +43,7 @@ impl Tokenizer {
     /// [`encode`](Self::encode) differs: it matches user-defined tokens, as llama.cpp does.
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes).
     pub fn encode_untrusted(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
         self.encode_untrusted_at(text, true)
     }
@@ -53,7 +53,7 @@ impl Tokenizer {
     /// one](Self::adds_space_prefix).
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes).
     pub fn encode_continuation(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
         self.encode_untrusted_at(text, false)
     }

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Characters of the longest word that is split; a longer one becomes the unknown token.
-const WORD_CHARACTERS_MAX: usize = 100;
+const MAX_WORD_CHARACTERS: usize = 100;
 
 /// Data for encoding, in addition to the pieces.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct WordPiece {
     /// Whether accents are removed.
     pub strips_accents: bool,
     /// Longest token that can be spelled, in bytes.
-    pub piece_bytes_max: usize,
+    pub max_piece_bytes: usize,
 }
 
 impl WordPiece {
@@ -109,7 +109,7 @@ impl Words<'_> {
         }
         word.characters = word.characters.saturating_add(1);
         // A longer word becomes one unknown token: its text is not needed.
-        if word.characters <= WORD_CHARACTERS_MAX {
+        if word.characters <= MAX_WORD_CHARACTERS {
             word.text.push(c);
         }
         if is_alone {
@@ -123,7 +123,7 @@ impl Words<'_> {
             return;
         }
         let first = self.tokens.len();
-        if self.word.characters > WORD_CHARACTERS_MAX || !self.split() {
+        if self.word.characters > MAX_WORD_CHARACTERS || !self.split() {
             self.tokens.truncate(first);
             self.tokens.push(TokenId(self.own.unknown));
         }
@@ -138,7 +138,7 @@ impl Words<'_> {
         // The space alone is not the start of a word.
         let mut shortest = 2;
         while !rest.is_empty() {
-            let longest = rest.len().min(self.own.piece_bytes_max);
+            let longest = rest.len().min(self.own.max_piece_bytes);
             let found = (shortest..=longest).rev().find_map(|end| {
                 let id = index.find(pieces, rest.get(..end)?.as_bytes())?;
                 (!self.avoided.contains(id)).then_some((end, id))

@@ -154,7 +154,7 @@ fn tokenizers() -> [Tokenizer; 2] {
             special: SpecialIds { bos: Some(256), eos: Some(257), ..SpecialIds::default() },
             ..Vocabulary::default()
         };
-        Tokenizer::new(&vocabulary).unwrap().with_text_bytes_max(8 << 20)
+        Tokenizer::new(&vocabulary).unwrap().with_max_text_bytes(8 << 20)
     };
     [build("gpt2", "llama-bpe", &bytes, 1, "ĠĠ"), build("llama", "", &pieces, 6, "▁")]
 }

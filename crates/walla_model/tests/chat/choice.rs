@@ -6,8 +6,8 @@ use walla_reference_test::reference_test;
 use crate::reference_data::data;
 use walla_model::Gguf;
 use walla_model::chat::{
-    BuiltInTemplate, ChatTemplate, LoadError, LoadedText, Message, RenderOptions, Role,
-    SOURCE_BYTES_MAX, TemplateChoice, TemplateError, TemplateState,
+    BuiltInTemplate, ChatTemplate, LoadError, LoadedText, MAX_SOURCE_BYTES, Message, RenderOptions,
+    Role, TemplateChoice, TemplateError, TemplateState,
 };
 use walla_model::gguf::Writer;
 
@@ -176,7 +176,7 @@ fn failing_templates_are_detected_with_the_reason() {
         let reason = fault(template).to_string();
         assert!(reason.contains(words), "{template:?}: {reason}");
     }
-    let too_long = format!("{{# {} #}}{CHATML}", "x".repeat(SOURCE_BYTES_MAX));
+    let too_long = format!("{{# {} #}}{CHATML}", "x".repeat(MAX_SOURCE_BYTES));
     assert!(matches!(fault(&too_long), TemplateError::SourceTooLong { .. }));
 }
 
@@ -274,7 +274,7 @@ fn a_chosen_template_that_does_not_work_is_an_error_that_names_it() {
         let source = TemplateChoice::Source("{{ 1 }}".into());
         assert!(LoadedText::from_gguf(&file(own), Some(&source), None).is_err());
     }
-    let long = vec![b' '; SOURCE_BYTES_MAX + 1];
+    let long = vec![b' '; MAX_SOURCE_BYTES + 1];
     let long = TemplateChoice::File(write("long.jinja", &long));
     let error = LoadedText::from_gguf(&file(None), Some(&long), None).unwrap_err();
     assert!(error.to_string().contains("at most"), "{error}");

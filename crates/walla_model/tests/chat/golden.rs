@@ -75,7 +75,7 @@ fn published_templates_render_as_in_python() {
             // reply.
             let for_reply = options.add_generation_prompt;
             if for_reply && messages.last().unwrap().role == Role::Assistant {
-                let last = template.normalised(messages, true).pop().unwrap();
+                let last = template.normalized(messages, true).pop().unwrap();
                 if last.role == Role::User {
                     changed += 1;
                     continue;

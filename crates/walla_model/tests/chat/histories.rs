@@ -180,7 +180,7 @@ fn an_appended_message_changes_no_earlier_text() {
     for_histories(300, |turns| {
         let Some((_, before)) = turns.split_last() else { return Ok(()) };
         for (name, template) in &stable {
-            let normal = template.normalised(&messages(before), false);
+            let normal = template.normalized(&messages(before), false);
             let Some(last) = normal.last() else { continue };
             let short = render(template, before);
             let long = render(template, turns);
@@ -266,7 +266,7 @@ fn published_templates_accept_observations_as_system_or_user_messages() {
     for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
-        let normal = template.normalised(&messages(&turns), true);
+        let normal = template.normalized(&messages(&turns), true);
         let of_observation = normal.iter().find(|m| m.content.contains("Odo leaves.")).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy();
         let is_user = ["SmolLM3", "gemma", "Mistral"].iter().any(|part| name.contains(part));

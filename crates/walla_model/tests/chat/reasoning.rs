@@ -186,7 +186,7 @@ fn an_instruction_that_names_the_markers_opens_nothing() {
 }
 
 #[test]
-fn headers_and_channels_are_recognised() {
+fn headers_and_channels_are_recognized() {
     let gemma = with_tokens(&["<|channel>", "<channel|>"], CONTROL);
     let of =
         |tokenizer: &Tokenizer, end: &str| start((tokenizer, &chatml_with(end)), ("P", "Q"), false);

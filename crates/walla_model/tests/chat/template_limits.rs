@@ -5,7 +5,7 @@
 //! size of a small host thread.
 
 use walla_model::chat::{
-    ChatTemplate, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, SOURCE_BYTES_MAX, TemplateError,
+    ChatTemplate, MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, Message, RenderOptions, Role, TemplateError,
 };
 
 /// Stack size of the thread, in bytes: half of Rust's default.
@@ -54,7 +54,7 @@ fn chains_do_not_overflow_the_stack() {
         ("", "{% if 1 %}", ""),
         ("", "{% for a in [1] %}", ""),
     ] {
-        let n = n.min((SOURCE_BYTES_MAX - 100) / link.len());
+        let n = n.min((MAX_SOURCE_BYTES - 100) / link.len());
         let error = refused(&format!("{before}{}{behind}", link.repeat(n)));
         assert!(matches!(error, TemplateError::Syntax(_)), "{link}: {error}");
     }
@@ -205,11 +205,11 @@ fn panics_of_the_template_engine_are_caught() {
 
 #[test]
 fn lengths_are_limited() {
-    let long = " ".repeat(SOURCE_BYTES_MAX + 1);
-    let bytes = SOURCE_BYTES_MAX + 1;
+    let long = " ".repeat(MAX_SOURCE_BYTES + 1);
+    let bytes = MAX_SOURCE_BYTES + 1;
     assert_eq!(refused(&long), TemplateError::SourceTooLong { bytes });
     // Nine million bytes result from a short template and a long message.
-    let content = "x".repeat(OUTPUT_BYTES_MAX / 16);
+    let content = "x".repeat(MAX_OUTPUT_BYTES / 16);
     let error = render("{% for i in range(9) %}{{ messages[0].content }}{% endfor %}", &content);
     assert_eq!(error, Err(TemplateError::OutputTooLong));
 }

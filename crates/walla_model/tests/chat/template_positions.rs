@@ -1,6 +1,6 @@
 //! Template sources with more lines, or longer lines, than the engine can count.
 
-use walla_model::chat::{ChatTemplate, SOURCE_BYTES_MAX};
+use walla_model::chat::{ChatTemplate, MAX_SOURCE_BYTES};
 
 /// Each kind of error that the engine finds at the end of a source.
 const ERRORS: [&str; 8] = [
@@ -20,10 +20,10 @@ fn errors_after_65_535_columns_or_lines_are_reported() {
         for filler in ["a", "é", "\n", "{{ x }}", "{{ x }}\n"] {
             for near in [64_998, 65_533, 65_534, 65_535, 65_536, 65_537] {
                 let count = near / filler.chars().count().max(1);
-                let columns = filler.repeat(count.min(SOURCE_BYTES_MAX / filler.len() - 8));
+                let columns = filler.repeat(count.min(MAX_SOURCE_BYTES / filler.len() - 8));
                 let pad = "a".repeat(if filler.contains('\n') { 0 } else { near % filler.len() });
                 let source = format!("{columns}{pad}{error}");
-                if source.len() > SOURCE_BYTES_MAX {
+                if source.len() > MAX_SOURCE_BYTES {
                     continue;
                 }
                 // Either an error or a working template; nothing may overflow.

@@ -9,7 +9,7 @@ mod spec_common;
 #[path = "../tokenizer_common/mod.rs"]
 mod tokenizer_common;
 
-mod dequantise;
+mod dequantize;
 mod file;
 mod file_kinds;
 mod lenient_metadata;

@@ -252,11 +252,11 @@ fn absurd_mixtures_of_experts_are_named() {
         let message = spoil(&Model::QWEN3_30B_A3B).remove(&format!("qwen3moe.{key}")).message();
         assert!(message.contains(&format!("\"qwen3moe.{key}\" is missing")), "{message}");
     }
-    let quantised = spoil(&Model::QWEN3_30B_A3B)
+    let quantized = spoil(&Model::QWEN3_30B_A3B)
         .tensor("blk.1.ffn_gate_inp.weight", |tensor| tensor.1 = TensorType::Q8_0);
     let expected =
         "tensor \"blk.1.ffn_gate_inp.weight\" is of type Q8_0, expected F32, F16 or BF16";
-    assert_eq!(quantised.message(), expected);
+    assert_eq!(quantized.message(), expected);
     let lost = spoil(&Model::QWEN3_30B_A3B).drop("blk.1.ffn_down_exps.weight");
     let expected = "tensor \"blk.1.ffn_down_exps.weight\" is missing, expected shape [32, 64, 6]";
     assert_eq!(lost.message(), expected);

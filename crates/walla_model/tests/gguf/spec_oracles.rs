@@ -312,7 +312,7 @@ fn qwen_3_moe_has_experts_in_every_layer() {
     assert_eq!((e.activation, e.selection_bias), (Activation::Silu, None));
     let sides = |m: &Matrix| (m.first_row, m.rows, m.cols);
     assert_eq!(sides(&e.router), (0, 8, 128));
-    assert!(!e.router.ty.is_quantised());
+    assert!(!e.router.ty.is_quantized());
     assert_eq!(sides(&e.gate), (0, 8 * e.hidden, 128));
     assert_eq!(sides(&e.up), (0, 8 * e.hidden, 128));
     assert_eq!(sides(&e.down), (0, 8 * 128, e.hidden));

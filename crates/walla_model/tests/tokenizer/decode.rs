@@ -14,7 +14,7 @@ fn all() -> [Tokenizer; 3] {
 /// Deltas of a stream; each fits the documented capacity.
 fn streamed(tokenizer: &Tokenizer, tokens: &[TokenId], options: DecodeOptions) -> Vec<String> {
     let mut decoder = StreamDecoder::new(options);
-    let mut delta = String::with_capacity(tokenizer.delta_bytes_max());
+    let mut delta = String::with_capacity(tokenizer.max_delta_bytes());
     let (start, capacity) = (delta.as_ptr(), delta.capacity());
     let mut deltas = Vec::new();
     for &token in tokens {

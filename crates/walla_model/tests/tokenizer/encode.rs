@@ -199,11 +199,11 @@ fn user_defined_spaces_are_found_by_merging() {
 
 #[test]
 fn long_texts_are_refused_before_any_work() {
-    let tokenizer = byte_level("gpt-2").tokenizer().with_text_bytes_max(3);
+    let tokenizer = byte_level("gpt-2").tokenizer().with_max_text_bytes(3);
     assert!(tokenizer.encode("abc", PLAIN).is_ok());
     let mut tokens = vec![TokenId(7)];
     let refused = tokenizer.encode_into("abcd", PLAIN, &mut tokens);
-    assert_eq!(refused, Err(TokenizerError::TooLong { bytes: 4, bytes_max: 3 }));
+    assert_eq!(refused, Err(TokenizerError::TooLong { bytes: 4, max_bytes: 3 }));
     assert_eq!(tokens, [TokenId(7)]);
 }
 

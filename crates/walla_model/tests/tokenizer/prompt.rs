@@ -113,7 +113,7 @@ fn prompts_have_one_bos_and_no_eos() {
 
 #[test]
 fn the_limit_counts_all_segments() {
-    let tokenizer = byte_level("gpt-2").tokenizer().with_text_bytes_max(4);
+    let tokenizer = byte_level("gpt-2").tokenizer().with_max_text_bytes(4);
     assert!(tokenizer.encode_prompt(&prompt([template("ab"), untrusted("cd")])).is_ok());
     assert!(tokenizer.encode_prompt(&prompt([template("ab"), untrusted("cde")])).is_err());
 }

@@ -158,13 +158,13 @@ fn a_continuation_has_no_space_before_it() {
     for text in ["the end", " the", "<|im_end|>é"] {
         assert_eq!(tokenizer.encode_continuation(text), tokenizer.encode_untrusted(text));
     }
-    let tokenizer = tokenizer.with_text_bytes_max(3);
+    let tokenizer = tokenizer.with_max_text_bytes(3);
     assert!(tokenizer.encode_continuation("abcd").is_err());
 }
 
 #[test]
 fn the_limit_holds() {
-    let tokenizer = byte_level("gpt-2").tokenizer().with_text_bytes_max(3);
+    let tokenizer = byte_level("gpt-2").tokenizer().with_max_text_bytes(3);
     assert!(
         tokenizer.encode_untrusted("abc").is_ok() && tokenizer.encode_untrusted("abcd").is_err()
     );

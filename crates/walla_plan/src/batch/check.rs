@@ -50,9 +50,9 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn new(limits: &BatchLimits) -> Self {
         Self {
-            links: Vec::with_capacity(limits.tokens_max as usize),
-            slots: Vec::with_capacity(limits.batch_sequences_max as usize),
-            slot_of: vec![NONE; limits.sequences_max as usize],
+            links: Vec::with_capacity(limits.max_tokens as usize),
+            slots: Vec::with_capacity(limits.max_batch_sequences as usize),
+            slot_of: vec![NONE; limits.max_sequences as usize],
             outputs: 0,
             logits: 0,
             said: false,
@@ -139,14 +139,14 @@ impl Batch {
         if known != NONE {
             return Ok(known);
         }
-        let sequences_max = ledger.options().sequences_max;
-        if seq.0 >= sequences_max {
-            return Err(BatchError::SequenceOutOfRange { index, seq, sequences_max });
+        let max_sequences = ledger.options().max_sequences;
+        if seq.0 >= max_sequences {
+            return Err(BatchError::SequenceOutOfRange { index, seq, max_sequences });
         }
-        let batch_sequences_max = self.limits.batch_sequences_max;
-        let slot = self.index.slots.len() as u32; // at most `batch_sequences_max`
-        if slot >= batch_sequences_max {
-            return Err(BatchError::TooManySequences { index, seq, batch_sequences_max });
+        let max_batch_sequences = self.limits.max_batch_sequences;
+        let slot = self.index.slots.len() as u32; // at most `max_batch_sequences`
+        if slot >= max_batch_sequences {
+            return Err(BatchError::TooManySequences { index, seq, max_batch_sequences });
         }
         self.index.slot_of[seq.index()] = slot;
         let next_position = ledger.len(seq);
@@ -164,14 +164,14 @@ impl Batch {
     }
 
     fn count_output(&mut self, index: u32, output: Output) -> Result<(), BatchError> {
-        let BatchLimits { outputs_max, logits_max, .. } = self.limits;
+        let BatchLimits { max_outputs, max_logits, .. } = self.limits;
         self.index.outputs += u32::from(output.is_output());
         self.index.logits += u32::from(output.has_logits());
-        if self.index.outputs > outputs_max {
-            return Err(BatchError::TooManyOutputs { index, outputs_max });
+        if self.index.outputs > max_outputs {
+            return Err(BatchError::TooManyOutputs { index, max_outputs });
         }
-        if self.index.logits > logits_max {
-            return Err(BatchError::TooManyLogits { index, logits_max });
+        if self.index.logits > max_logits {
+            return Err(BatchError::TooManyLogits { index, max_logits });
         }
         Ok(())
     }

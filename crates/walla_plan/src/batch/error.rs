@@ -3,11 +3,11 @@ use walla_types::{Position, SeqId, TokenId};
 /// Reason why a token or a batch was refused. Indices are batch indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// Run this batch first, or construct the batch with a larger `tokens_max`.
-    #[error("the batch is full: {tokens_max} tokens")]
+    /// Run this batch first, or construct the batch with a larger `max_tokens`.
+    #[error("the batch is full: {max_tokens} tokens")]
     Full {
         /// Capacity of the batch.
-        tokens_max: u32,
+        max_tokens: u32,
     },
     /// The batch has no tokens to evaluate.
     #[error("the batch is empty")]
@@ -23,18 +23,18 @@ pub enum BatchError {
         vocab: u32,
     },
     /// The caller's sequence id is stale or wrong.
-    #[error("sequence {seq} at index {index} does not exist, ids are below {sequences_max}")]
+    #[error("sequence {seq} at index {index} does not exist, ids are below {max_sequences}")]
     SequenceOutOfRange {
         /// Index that the token would have had.
         index: u32,
         /// The sequence.
         seq: SeqId,
         /// Number of sequences.
-        sequences_max: u32,
+        max_sequences: u32,
     },
     /// Move the sequence to the next batch.
     #[error(
-        "sequence {seq} at index {index} is one more than the {batch_sequences_max} of a batch"
+        "sequence {seq} at index {index} is one more than the {max_batch_sequences} of a batch"
     )]
     TooManySequences {
         /// The first token of the sequence that exceeds the limit.
@@ -42,7 +42,7 @@ pub enum BatchError {
         /// Its sequence.
         seq: SeqId,
         /// Maximum number of sequences in a batch.
-        batch_sequences_max: u32,
+        max_batch_sequences: u32,
     },
     /// The preceding token is neither in the cache nor in the batch.
     #[error("sequence {seq}: position {position} at index {index}, expected {expected}")]
@@ -100,19 +100,19 @@ pub enum BatchError {
         seq: SeqId,
     },
     /// Request fewer outputs.
-    #[error("the output at index {index} is one more than the {outputs_max} of a batch")]
+    #[error("the output at index {index} is one more than the {max_outputs} of a batch")]
     TooManyOutputs {
         /// The first output that exceeds the limit.
         index: u32,
         /// Maximum number of outputs of a batch.
-        outputs_max: u32,
+        max_outputs: u32,
     },
     /// Request fewer rows of logits.
-    #[error("the logits at index {index} are one row more than the {logits_max} of a batch")]
+    #[error("the logits at index {index} are one row more than the {max_logits} of a batch")]
     TooManyLogits {
         /// The first row that exceeds the limit.
         index: u32,
         /// Maximum number of logits rows of a batch.
-        logits_max: u32,
+        max_logits: u32,
     },
 }

@@ -62,26 +62,26 @@ pub struct BatchLimits {
     /// Vocabulary size: token ids are below it.
     pub vocab: u32,
     /// Number of sequences: sequence ids are below it.
-    pub sequences_max: u32,
+    pub max_sequences: u32,
     /// Maximum number of tokens in one batch (llama.cpp's `n_batch`).
-    pub tokens_max: u32,
+    pub max_tokens: u32,
     /// Maximum number of different sequences in one batch.
-    pub batch_sequences_max: u32,
+    pub max_batch_sequences: u32,
     /// Maximum number of outputs of one batch: rows of the pinned result block.
-    pub outputs_max: u32,
+    pub max_outputs: u32,
     /// Maximum number of outputs with logits of one batch: rows of the pinned logits block.
-    pub logits_max: u32,
+    pub max_logits: u32,
 }
 
 impl BatchLimits {
     /// Limits for the worst case: every token is of a different sequence and is an output with
     /// logits.
     #[must_use]
-    pub const fn new(vocab: u32, sequences_max: u32, tokens_max: u32) -> Self {
-        let batch_sequences_max =
-            if sequences_max < tokens_max { sequences_max } else { tokens_max };
-        let (outputs_max, logits_max) = (tokens_max, tokens_max);
-        Self { vocab, sequences_max, tokens_max, batch_sequences_max, outputs_max, logits_max }
+    pub const fn new(vocab: u32, max_sequences: u32, max_tokens: u32) -> Self {
+        let max_batch_sequences =
+            if max_sequences < max_tokens { max_sequences } else { max_tokens };
+        let (max_outputs, max_logits) = (max_tokens, max_tokens);
+        Self { vocab, max_sequences, max_tokens, max_batch_sequences, max_outputs, max_logits }
     }
 }
 
@@ -130,10 +130,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch with capacity for `limits.tokens_max` tokens.
+    /// An empty batch with capacity for `limits.max_tokens` tokens.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
-        let entries = Vec::with_capacity(limits.tokens_max as usize);
+        let entries = Vec::with_capacity(limits.max_tokens as usize);
         Self { limits, entries, index: check::Index::new(&limits) }
     }
 
@@ -146,7 +146,7 @@ impl Batch {
     /// Number of tokens.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.entries.len() as u32 // at most `tokens_max`
+        self.entries.len() as u32 // at most `max_tokens`
     }
 
     /// Number of tokens with an output. O(tokens).
@@ -191,18 +191,18 @@ impl Batch {
         seq: SeqId,
         output: Output,
     ) -> Result<u32, BatchError> {
-        let BatchLimits { vocab, sequences_max, tokens_max, .. } = self.limits;
+        let BatchLimits { vocab, max_sequences, max_tokens, .. } = self.limits;
         let index = self.len();
-        if index >= tokens_max {
-            return Err(BatchError::Full { tokens_max });
+        if index >= max_tokens {
+            return Err(BatchError::Full { max_tokens });
         }
         if let TokenInput::Id(token) = token
             && token.0 >= vocab
         {
             return Err(BatchError::TokenOutOfVocabulary { index, token, vocab });
         }
-        if seq.0 >= sequences_max {
-            return Err(BatchError::SequenceOutOfRange { index, seq, sequences_max });
+        if seq.0 >= max_sequences {
+            return Err(BatchError::SequenceOutOfRange { index, seq, max_sequences });
         }
         self.entries.push(Entry { token, position, seq, output });
         Ok(index)

@@ -88,9 +88,9 @@ impl StepWork {
                 NextWork::Decoding => decode_rows += 1,
             }
         }
-        let decode_rows = decode_rows.min(limits.rows_max);
-        let rows_left = limits.rows_max - decode_rows;
-        let prefill_tokens = prefill_tokens.min(limits.prefill_tokens_max).min(rows_left);
+        let decode_rows = decode_rows.min(limits.max_rows);
+        let rows_left = limits.max_rows - decode_rows;
+        let prefill_tokens = prefill_tokens.min(limits.max_prefill_tokens).min(rows_left);
         Self { decode_rows, prefill_tokens, ..Self::default() }
     }
 }
@@ -102,10 +102,10 @@ pub const CHUNK_WAIT_FRAMES: u32 = 8;
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
     /// Maximum rows: decode rows and prompt tokens together. Default:
-    /// [`defaults::ROWS_MAX`].
-    pub rows_max: u32,
-    /// Maximum prompt tokens. Default: [`defaults::PREFILL_TOKENS_MAX`].
-    pub prefill_tokens_max: u32,
+    /// [`defaults::MAX_ROWS`].
+    pub max_rows: u32,
+    /// Maximum prompt tokens. Default: [`defaults::MAX_PREFILL_TOKENS`].
+    pub max_prefill_tokens: u32,
     /// Minimum cost of a step that is started for a prompt chunk alone, as a multiple of the cost
     /// of a step with one token. In a smaller step the fixed cost dominates. A chunk that finishes
     /// its prompt is exempt. Default: `1.0`: any chunk is accepted. A host that fills the rest of a
@@ -115,17 +115,17 @@ pub struct Limits<'a> {
     /// its prompt, and an agent that has waited [`CHUNK_WAIT_FRAMES`] frames, are exempt. Default:
     /// `1`.
     pub chunk_tokens_min: u32,
-    /// Maximum sequences. Default: [`defaults::ROWS_MAX`].
-    pub sequences_max: u32,
+    /// Maximum sequences. Default: [`defaults::MAX_ROWS`].
+    pub max_sequences: u32,
     /// Frames after which a waiting agent is served before others. Default: `60`, one second at 60
     /// Hz.
-    pub wait_frames_max: u32,
+    pub max_wait_frames: u32,
     /// Device time that the frame has left, in microseconds. Default: [`defaults::BUDGET_MICROS`].
-    pub device_micros_max: u32,
+    pub max_device_micros: u32,
     /// Maximum device time of the step, in microseconds. Default: [`u32::MAX`], limited by the
     /// frame only.
-    pub step_micros_max: u32,
-    /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its
+    pub max_step_micros: u32,
+    /// Whether the first agent that has waited [`max_wait_frames`](Self::max_wait_frames) gets its
     /// row even beyond all time limits. Default: `true`. A host that plans a frame step by step
     /// sets `false` after the first step.
     pub forces: bool,
@@ -136,14 +136,14 @@ pub struct Limits<'a> {
 impl Default for Limits<'_> {
     fn default() -> Self {
         Self {
-            rows_max: defaults::ROWS_MAX,
-            prefill_tokens_max: defaults::PREFILL_TOKENS_MAX,
+            max_rows: defaults::MAX_ROWS,
+            max_prefill_tokens: defaults::MAX_PREFILL_TOKENS,
             chunk_gain_min: 1.0,
             chunk_tokens_min: 1,
-            sequences_max: defaults::ROWS_MAX,
-            wait_frames_max: 60,
-            device_micros_max: defaults::BUDGET_MICROS,
-            step_micros_max: u32::MAX,
+            max_sequences: defaults::MAX_ROWS,
+            max_wait_frames: 60,
+            max_device_micros: defaults::BUDGET_MICROS,
+            max_step_micros: u32::MAX,
             forces: true,
             cost: None,
         }
@@ -153,14 +153,14 @@ impl Default for Limits<'_> {
 impl core::fmt::Debug for Limits<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Limits")
-            .field("rows_max", &self.rows_max)
-            .field("prefill_tokens_max", &self.prefill_tokens_max)
+            .field("max_rows", &self.max_rows)
+            .field("max_prefill_tokens", &self.max_prefill_tokens)
             .field("chunk_gain_min", &self.chunk_gain_min)
             .field("chunk_tokens_min", &self.chunk_tokens_min)
-            .field("sequences_max", &self.sequences_max)
-            .field("wait_frames_max", &self.wait_frames_max)
-            .field("device_micros_max", &self.device_micros_max)
-            .field("step_micros_max", &self.step_micros_max)
+            .field("max_sequences", &self.max_sequences)
+            .field("max_wait_frames", &self.max_wait_frames)
+            .field("max_device_micros", &self.max_device_micros)
+            .field("max_step_micros", &self.max_step_micros)
             .field("forces", &self.forces)
             .field("has_cost", &self.cost.is_some())
             .finish()

@@ -35,9 +35,9 @@ impl Planning<'_> {
         }
     }
 
-    /// Grants a prompt up to `tokens_max` further tokens. Returns the number granted.
-    pub(super) fn try_prefill(&mut self, index: u32, tokens_max: u32, forced: bool) -> u32 {
-        match self.fitting_chunk(index, tokens_max, forced) {
+    /// Grants a prompt up to `max_tokens` further tokens. Returns the number granted.
+    pub(super) fn try_prefill(&mut self, index: u32, max_tokens: u32, forced: bool) -> u32 {
+        match self.fitting_chunk(index, max_tokens, forced) {
             Ok((tokens, pages)) => {
                 let grant = &mut self.plan.scratch.grants[index as usize];
                 if grant.rows == 0 {
@@ -59,7 +59,7 @@ impl Planning<'_> {
     fn fitting_chunk(
         &mut self,
         index: u32,
-        tokens_max: u32,
+        max_tokens: u32,
         forced: bool,
     ) -> Result<(u32, u32), Deferral> {
         let request = &self.requests[index as usize];
@@ -73,8 +73,8 @@ impl Planning<'_> {
         }
         // A prompt starts only if enough pages are free for all of it: a partial prompt is useless.
         let pages = self.pages_for(index, prompt)?;
-        let rows_left = self.limits.rows_max.saturating_sub(self.plan.step.rows());
-        let most = (prompt - grant.rows).min(tokens_max).min(self.prefill_left).min(rows_left);
+        let rows_left = self.limits.max_rows.saturating_sub(self.plan.step.rows());
+        let most = (prompt - grant.rows).min(max_tokens).min(self.prefill_left).min(rows_left);
         let before = self.plan.step;
         let length = u64::from(self.ledger.len(request.seq));
         let with = |tokens: u32| {
@@ -120,9 +120,9 @@ impl Planning<'_> {
 
     fn room_for_sequence(&self) -> Result<(), Deferral> {
         let sequences = self.plan.decode.len() + self.plan.scratch.reading.len();
-        if self.plan.step.rows() >= self.limits.rows_max {
+        if self.plan.step.rows() >= self.limits.max_rows {
             Err(Deferral::Rows)
-        } else if sequences >= self.limits.sequences_max as usize {
+        } else if sequences >= self.limits.max_sequences as usize {
             Err(Deferral::Sequences)
         } else {
             Ok(())
@@ -150,7 +150,7 @@ impl Planning<'_> {
     /// needs no further requests.
     pub(super) fn closed(&self) -> Option<Deferral> {
         let work = self.plan.step;
-        if work.rows() >= self.limits.rows_max {
+        if work.rows() >= self.limits.max_rows {
             return Some(Deferral::Rows);
         }
         let context_tokens = work.context_tokens + 1;
@@ -173,8 +173,8 @@ impl Planning<'_> {
         // Comparisons with NaN are false, so NaN is never within the budget. In `f64`, which holds
         // every `u32`.
         self.limits.cost.is_none()
-            || (f64::from(micros) <= f64::from(self.limits.device_micros_max)
-                && micros <= self.limits.step_micros_max as f32)
+            || (f64::from(micros) <= f64::from(self.limits.max_device_micros)
+                && micros <= self.limits.max_step_micros as f32)
     }
 
     /// Sets the work of the step to `work`, if the budget allows it or `forced` is set.

@@ -6,7 +6,7 @@
 //! # Order
 //! Capacity is granted in this order. Within each stage agents are ordered by priority, then by
 //! lateness, then by waiting time, then by sequence id.
-//! 1. **Aged** agents, which have waited [`Limits::wait_frames_max`] frames: longest wait first,
+//! 1. **Aged** agents, which have waited [`Limits::max_wait_frames`] frames: longest wait first,
 //!    one row each (a prompt gets a chunk of up to [`AGED_CHUNK_TOKENS`]), in at most an eighth of
 //!    the rows. The first one gets its row even beyond the budget, so a budget that is too small
 //!    cannot starve an agent.
@@ -19,7 +19,7 @@
 //!
 //! # Waiting is bounded
 //! Among `n` agents, a request that pages and context allow gets a row after at most
-//! `wait_frames_max + n` frames: the agent with the longest wait is served first, and every frame
+//! `max_wait_frames + n` frames: the agent with the longest wait is served first, and every frame
 //! serves at least one aged agent, even beyond the budget.
 
 mod agents;

@@ -17,8 +17,8 @@ pub(super) struct Order {
 const SORTED_FIRST: usize = 256;
 
 impl Order {
-    pub(super) fn with_capacity(sequences_max: usize) -> Self {
-        Self { keys: Vec::with_capacity(sequences_max), sorted: 0 }
+    pub(super) fn with_capacity(max_sequences: usize) -> Self {
+        Self { keys: Vec::with_capacity(max_sequences), sorted: 0 }
     }
 
     pub(super) fn clear(&mut self) {

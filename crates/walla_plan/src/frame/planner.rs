@@ -29,7 +29,7 @@ use crate::KvLedger;
 ///     PlanRequest::new(SeqId(1), NextWork::Prefill { tokens: 500 }),
 /// ];
 /// let cost = LinearCost { step_micros: 300.0, row_micros: 5.0, ..LinearCost::default() };
-/// let limits = Limits { device_micros_max: 1_000, cost: Some(&cost), ..Limits::default() };
+/// let limits = Limits { max_device_micros: 1_000, cost: Some(&cost), ..Limits::default() };
 /// let mut frame = Plan::new(64);
 /// plan(&requests, &ledger, &limits, &mut frame)?;
 /// assert_eq!(frame.decode(), [SeqId(0)]);
@@ -44,9 +44,9 @@ pub fn plan(
     plan: &mut Plan,
 ) -> Result<(), TooManyRequests> {
     plan.clear();
-    if requests.len() > plan.sequences_max as usize {
-        let sequences_max = plan.sequences_max;
-        return Err(TooManyRequests { requests: requests.len(), sequences_max });
+    if requests.len() > plan.max_sequences as usize {
+        let max_sequences = plan.max_sequences;
+        return Err(TooManyRequests { requests: requests.len(), max_sequences });
     }
     let mut planning = Planning::new(requests, ledger, limits, plan);
     planning.sort_requests();
@@ -93,13 +93,13 @@ impl<'a> Planning<'a> {
         plan: &'a mut Plan,
     ) -> Self {
         plan.scratch.grants.resize(requests.len(), Grant::default());
-        let (pages_left, prefill_left) = (ledger.free_pages(), limits.prefill_tokens_max);
+        let (pages_left, prefill_left) = (ledger.free_pages(), limits.max_prefill_tokens);
         Self { requests, ledger, limits, plan, pages_left, prefill_left }
     }
 
     /// Adds every request with work to the orders in which it is visited.
     fn sort_requests(&mut self) {
-        let sequences = self.plan.sequences_max.min(self.ledger.options().sequences_max);
+        let sequences = self.plan.max_sequences.min(self.ledger.options().max_sequences);
         let Scratch { grants, request_of, number, aged, due, prefill, spare, .. } =
             &mut self.plan.scratch;
         for (index, (request, grant)) in self.requests.iter().zip(grants).enumerate() {
@@ -112,11 +112,11 @@ impl<'a> Planning<'a> {
                 grant.deferral = Some(Deferral::Duplicate);
                 continue;
             }
-            *seen = (*number, index as u32); // requests are at most `sequences_max`
+            *seen = (*number, index as u32); // requests are at most `max_sequences`
             if !request.wants_work() {
                 continue;
             }
-            if request.waited_frames >= self.limits.wait_frames_max {
+            if request.waited_frames >= self.limits.max_wait_frames {
                 aged.push(by_wait(request));
             }
             let order = if request.detail == Detail::Background {
@@ -133,7 +133,7 @@ impl<'a> Planning<'a> {
     }
 
     fn serve_aged(&mut self) {
-        let mut rows_left = (self.limits.rows_max / 8).max(1);
+        let mut rows_left = (self.limits.max_rows / 8).max(1);
         let mut place = 0;
         while rows_left > 0
             && let Some(index) = self.next(|scratch| &mut scratch.aged, place)

@@ -60,19 +60,19 @@ pub struct Deferred {
 
 /// More requests than the plan has capacity for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{requests} requests, but the plan has room for {sequences_max} sequences")]
+#[error("{requests} requests, but the plan has room for {max_sequences} sequences")]
 pub struct TooManyRequests {
     /// Requests given.
     pub requests: usize,
     /// Capacity of the plan.
-    pub sequences_max: u32,
+    pub max_sequences: u32,
 }
 
 /// Work of one step, filled by [`plan`](super::plan). Reusable; does not allocate after
 /// construction.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub(super) sequences_max: u32,
+    pub(super) max_sequences: u32,
     pub(super) decode: Vec<SeqId>,
     pub(super) prefill: Vec<Prefill>,
     pub(super) deferred: Vec<Deferred>,
@@ -107,13 +107,13 @@ pub(super) struct Grant {
 }
 
 impl Plan {
-    /// An empty plan for up to `sequences_max` agents.
+    /// An empty plan for up to `max_sequences` agents.
     #[must_use]
-    pub fn new(sequences_max: u32) -> Self {
-        let agents = sequences_max as usize;
+    pub fn new(max_sequences: u32) -> Self {
+        let agents = max_sequences as usize;
         let order = || Order::with_capacity(agents);
         Self {
-            sequences_max,
+            max_sequences,
             decode: Vec::with_capacity(agents),
             prefill: Vec::with_capacity(agents),
             deferred: Vec::with_capacity(agents),

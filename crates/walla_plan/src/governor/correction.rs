@@ -25,7 +25,7 @@ const OVERALL_DRIFT: f32 = 0.000_3;
 const BUCKET_DRIFT: f32 = 0.000_002;
 
 /// Maximum variance: 50 %.
-const VARIANCE_MAX: f32 = 0.25;
+const MAX_VARIANCE: f32 = 0.25;
 
 /// Errors beyond this number of standard deviations count as this number. The second one in
 /// succession in the same direction increases a variance: one outlier is ignored, more are
@@ -50,14 +50,14 @@ const DEVIATIONS: f32 = 3.0;
 const CAUTION_STEP: f32 = 0.05;
 
 /// Maximum of the caution margin, as a share of the prediction.
-const CAUTION_MAX: f32 = 1.0;
+const MAX_CAUTION: f32 = 1.0;
 
 /// Maximum relative error that one measurement can contribute: `OUTLIER` above or half of it below
 /// the prediction. A single outlier does not predict the next step.
 const OUTLIER: f32 = 1.0;
 
 /// The same for a program that is [doubted](Corrections::doubt).
-const DOUBTED_MAX: f32 = 50.0;
+const MAX_DOUBTED: f32 = 50.0;
 
 /// Measurements after which a program's mean deviation is outdated, if none is its own.
 const DEVIATION_AGE: u32 = 256;
@@ -69,7 +69,7 @@ const DEVIATION_MIN: f32 = 0.01;
 const DEVIATION_FIT: f32 = 0.05;
 
 /// Maximum weight of a measurement in a mean deviation, in mean deviations.
-const USUAL_DEVIATIONS_MAX: f32 = 5.0;
+const MAX_USUAL_DEVIATIONS: f32 = 5.0;
 
 /// Number of programs with separate corrections: each bucket without and with prompt tokens.
 pub(super) const PROGRAMS: usize = 2 * BUCKETS.len();
@@ -96,11 +96,11 @@ impl Factor {
         let gain = share * self.variance / all;
         // The bounds keep repeated updates from an overflow of `exp`.
         self.log = (self.log + gain * error).clamp(-7.0, 7.0);
-        self.variance = (self.variance * (1.0 - gain * share) + drift).min(VARIANCE_MAX);
+        self.variance = (self.variance * (1.0 - gain * share) + drift).min(MAX_VARIANCE);
     }
 
     fn doubt(&mut self, variance: f32) {
-        self.variance = (self.variance + variance).min(VARIANCE_MAX);
+        self.variance = (self.variance + variance).min(MAX_VARIANCE);
     }
 }
 
@@ -199,9 +199,9 @@ impl Corrections {
         }
         let error = micros / expected - 1.0;
         // Nothing is known of a doubted program that a measurement could contradict.
-        let is_doubted = self.bucket[index].variance >= VARIANCE_MAX;
-        let error_max = if is_doubted { DOUBTED_MAX } else { OUTLIER };
-        let clipped = error.clamp(-error_max / (1.0 + error_max), error_max);
+        let is_doubted = self.bucket[index].variance >= MAX_VARIANCE;
+        let max_error = if is_doubted { MAX_DOUBTED } else { OUTLIER };
+        let clipped = error.clamp(-max_error / (1.0 + max_error), max_error);
         let is_guess = self.cost == StepCost::guess();
         let (seen, seen_in_all) = (self.measured[index], self.measured_in_all);
         // Its prediction may have been that of a similar program, or bounded by others until now.
@@ -224,7 +224,7 @@ impl Corrections {
             // An outlier counts as a few usual deviations: one of them is no reason for a margin,
             // while a series of them is.
             let usual = self.deviation.max(DEVIATION_MIN);
-            let deviation = clipped.abs().min(USUAL_DEVIATIONS_MAX * usual);
+            let deviation = clipped.abs().min(MAX_USUAL_DEVIATIONS * usual);
             self.deviation += GAIN * (deviation - self.deviation);
             let of_bucket = &mut self.deviation_of_bucket[index];
             if seen == 0 {
@@ -239,7 +239,7 @@ impl Corrections {
     /// Forgets the measurements of a program: its next measurement replaces its prediction.
     pub fn doubt(&mut self, work: StepWork) {
         let index = program(work);
-        self.bucket[index].variance = VARIANCE_MAX;
+        self.bucket[index].variance = MAX_VARIANCE;
         self.deviation_of_bucket[index] = self.deviation_of_bucket[index].min(DEVIATION_FIT);
     }
 
@@ -299,7 +299,7 @@ impl Corrections {
         } else {
             -CAUTION_STEP * self.over_share / (1.0 - self.over_share)
         };
-        self.caution = (self.caution + change).clamp(0.0, CAUTION_MAX);
+        self.caution = (self.caution + change).clamp(0.0, MAX_CAUTION);
         self.update_predictions();
     }
 

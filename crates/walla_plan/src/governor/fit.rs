@@ -3,7 +3,7 @@
 use crate::frame::{BUCKETS, CostModel, LinearCost, StepWork, bucket_index};
 
 /// Maximum number of samples of one fit; further samples are ignored.
-pub const SAMPLES_MAX: usize = 64;
+pub const MAX_SAMPLES: usize = 64;
 
 /// Unknowns of a fit: the increment of each bucket over the previous one, and the rates.
 const UNKNOWNS: usize = BUCKETS.len() + RATES;
@@ -151,7 +151,7 @@ impl StepCost {
             micros.is_finite() && micros > 0.0 && !sample.work.is_empty()
         };
         let mut fit = Fit::new();
-        for sample in samples.iter().filter(usable).take(SAMPLES_MAX) {
+        for sample in samples.iter().filter(usable).take(MAX_SAMPLES) {
             fit.add(sample);
         }
         (fit.count > 0).then(|| fit.solve())
@@ -186,8 +186,8 @@ impl CostModel for StepCost {
 struct Fit {
     /// Coefficients of the unknowns for each sample, divided by its time: the target of each sum is
     /// 1.
-    factors: [[f32; UNKNOWNS]; SAMPLES_MAX],
-    weights: [f32; SAMPLES_MAX],
+    factors: [[f32; UNKNOWNS]; MAX_SAMPLES],
+    weights: [f32; MAX_SAMPLES],
     count: usize,
     is_measured: [bool; BUCKETS.len()],
 }
@@ -195,8 +195,8 @@ struct Fit {
 impl Fit {
     fn new() -> Self {
         Self {
-            factors: [[0.0; UNKNOWNS]; SAMPLES_MAX],
-            weights: [1.0; SAMPLES_MAX],
+            factors: [[0.0; UNKNOWNS]; MAX_SAMPLES],
+            weights: [1.0; MAX_SAMPLES],
             count: 0,
             is_measured: [false; BUCKETS.len()],
         }
@@ -234,7 +234,7 @@ impl Fit {
     /// Sets each unknown in turn to its optimum, with the others fixed.
     fn descend(&self, unknowns: &mut [f32; UNKNOWNS]) {
         let samples = || self.factors.iter().zip(&self.weights).take(self.count);
-        let mut left = [0.0; SAMPLES_MAX];
+        let mut left = [0.0; MAX_SAMPLES];
         for (left, factors) in left.iter_mut().zip(&self.factors).take(self.count) {
             *left = 1.0 - product(factors, unknowns);
         }

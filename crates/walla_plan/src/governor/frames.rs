@@ -2,10 +2,10 @@
 
 /// Frames that are kept for late measurements, including frames without steps: more than a second
 /// at 60 Hz, a quarter of a second at 240 Hz.
-const FRAMES_OPEN_MAX: usize = 64;
+const MAX_FRAMES_OPEN: usize = 64;
 
 /// Maximum debt in budgets: a quarter of a second at 60 Hz.
-pub const DEBT_FRAMES_MAX: u32 = 15;
+pub const MAX_DEBT_FRAMES: u32 = 15;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,11 +33,11 @@ impl Frame {
         self.balance_micros + budget as f32 - self.used_micros + self.forgiven_micros
     }
 
-    /// The balance of the following frame: at most `carry_max` budgets of unused time, and a debt
-    /// of at most [`DEBT_FRAMES_MAX`] budgets.
-    fn balance_after(&self, carry_max: f32) -> f32 {
+    /// The balance of the following frame: at most `max_carry` budgets of unused time, and a debt
+    /// of at most [`MAX_DEBT_FRAMES`] budgets.
+    fn balance_after(&self, max_carry: f32) -> f32 {
         let budget = self.budget_micros.unwrap_or(0) as f32;
-        self.left_micros().clamp(-budget * DEBT_FRAMES_MAX as f32, budget * carry_max)
+        self.left_micros().clamp(-budget * MAX_DEBT_FRAMES as f32, budget * max_carry)
     }
 
     fn granted_micros(&self) -> Option<f32> {
@@ -57,46 +57,46 @@ pub(super) struct Closed {
     pub has_outlier: bool,
 }
 
-/// The last [`FRAMES_OPEN_MAX`] frames.
+/// The last [`MAX_FRAMES_OPEN`] frames.
 #[derive(Clone, Debug)]
 pub(super) struct Frames {
     /// Indexed by frame number modulo the length. Frame 0 precedes the first frame.
-    latest: [Frame; FRAMES_OPEN_MAX],
+    latest: [Frame; MAX_FRAMES_OPEN],
     /// Number of the current frame.
     number: u64,
     /// Last frame that was reported as closed, or skipped.
     reported: u64,
     /// Maximum unused time of earlier frames, in budgets.
-    carry_max: f32,
+    max_carry: f32,
 }
 
 impl Frames {
-    pub fn new(carry_max: f32) -> Self {
-        let latest = [Frame::default(); FRAMES_OPEN_MAX];
-        Self { latest, number: 0, reported: 0, carry_max }
+    pub fn new(max_carry: f32) -> Self {
+        let latest = [Frame::default(); MAX_FRAMES_OPEN];
+        Self { latest, number: 0, reported: 0, max_carry }
     }
 
     fn at(&mut self, number: u64) -> &mut Frame {
-        &mut self.latest[number as usize % FRAMES_OPEN_MAX]
+        &mut self.latest[number as usize % MAX_FRAMES_OPEN]
     }
 
     fn current(&self) -> &Frame {
-        &self.latest[self.number as usize % FRAMES_OPEN_MAX]
+        &self.latest[self.number as usize % MAX_FRAMES_OPEN]
     }
 
     /// Sets the maximum unused time of earlier frames, in budgets.
-    pub fn set_carry_max(&mut self, carry_max: f32) {
-        self.carry_max = carry_max;
+    pub fn set_max_carry(&mut self, max_carry: f32) {
+        self.max_carry = max_carry;
     }
 
     pub fn begin(&mut self, budget_micros: Option<u32>) {
-        let carry_max = self.carry_max * budget_micros.unwrap_or(0) as f32;
-        let balance_micros = self.current().balance_after(self.carry_max).min(carry_max);
+        let max_carry = self.max_carry * budget_micros.unwrap_or(0) as f32;
+        let balance_micros = self.current().balance_after(self.max_carry).min(max_carry);
         self.number += 1;
         let number = self.number;
         *self.at(number) = Frame { number, budget_micros, balance_micros, ..Frame::default() };
         // A frame that is overwritten before its steps are measured is not counted.
-        self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64));
+        self.reported = self.reported.max(number.saturating_sub(MAX_FRAMES_OPEN as u64));
     }
 
     /// Cancels all debt known so far: the following frame starts without it.
@@ -167,11 +167,11 @@ impl Frames {
         frame.used_micros = (frame.used_micros + micros - charged_micros).max(0.0);
         frame.steps_in_flight = frame.steps_in_flight.saturating_sub(1);
         // Propagates the change through the balances of later frames.
-        let carry_max = self.carry_max;
+        let max_carry = self.max_carry;
         for number in number..current {
-            let balance = self.at(number).balance_after(carry_max);
+            let balance = self.at(number).balance_after(max_carry);
             let next = self.at(number + 1);
-            let bound = carry_max * next.budget_micros.unwrap_or(0) as f32;
+            let bound = max_carry * next.budget_micros.unwrap_or(0) as f32;
             next.balance_micros = balance.min(bound);
         }
     }
@@ -280,7 +280,7 @@ mod tests {
     /// 240 Hz.
     #[test]
     fn steps_that_complete_many_frames_later_are_counted() {
-        for late in [9, FRAMES_OPEN_MAX - 1] {
+        for late in [9, MAX_FRAMES_OPEN - 1] {
             let mut frames = Frames::new(0.0);
             frames.begin(Some(100));
             let step = frames.charge(60.0);
@@ -307,7 +307,7 @@ mod tests {
             }
             sat_out += 1;
         }
-        assert_eq!(sat_out, DEBT_FRAMES_MAX);
+        assert_eq!(sat_out, MAX_DEBT_FRAMES);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let lost = frames.charge(10.0);
-        for _ in 0..2 * FRAMES_OPEN_MAX {
+        for _ in 0..2 * MAX_FRAMES_OPEN {
             frames.begin(Some(100));
             let step = frames.charge(10.0);
             frames.replace_charge(step, 10.0, 11.0);

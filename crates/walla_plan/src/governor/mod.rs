@@ -17,7 +17,7 @@
 //!    minus the debt, or plus the time that earlier frames left. Work that would exceed it is not
 //!    started.
 //! 2. **Debt.** Time that a frame used beyond its budget is subtracted from the following frames. A
-//!    frame with nothing left runs no step. The debt is at most [`DEBT_FRAMES_MAX`] budgets, which
+//!    frame with nothing left runs no step. The debt is at most [`MAX_DEBT_FRAMES`] budgets, which
 //!    limits the pause after one outlier.
 //! 3. **Carry.** Unused time is left to later frames, up to [`GovernorOptions::carry_frames`]
 //!    budgets. While more can be left, prompts alone start no step with a chunk that costs more
@@ -28,11 +28,11 @@
 //!    the requests, these are multiples of a step with a prompt token. The frame exceeds its
 //!    budget in any case, so these predictions have no margin, except with a limit of launches. A
 //!    step with one row runs at times, so that its time is known. The same holds for the row of an
-//!    agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
+//!    agent that has waited for [`Limits::max_wait_frames`] frames. Later frames pay the debt:
 //!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`]
 //!    then permits no row, independent of waiting times. Among `n` agents the wait is at most
-//!    `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames. Work that nothing waits for makes no
-//!    debt: it runs when earlier frames have left the time of its step, up to [`DEBT_FRAMES_MAX`]
+//!    `max_wait_frames + (MAX_DEBT_FRAMES + 2) * n` frames. Work that nothing waits for makes no
+//!    debt: it runs when earlier frames have left the time of its step, up to [`MAX_DEBT_FRAMES`]
 //!    budgets.
 //! 5. **Caution.** A frame that exceeds its budget without being planned to immediately raises the
 //!    margin of all predictions and the share of a frame that only its first step may use. Frames
@@ -41,7 +41,7 @@
 //!    step of more than twice its predicted time changes neither: no useful margin contains such
 //!    an outlier. It only leaves a debt.
 //! 6. A new budget applies from the next frame on.
-//! 7. **Launches.** The predicted time of a step is at most `launch_micros_max`. If the smallest
+//! 7. **Launches.** The predicted time of a step is at most `max_launch_micros`. If the smallest
 //!    step is longer, the limit is [`OVERDRAFT`] times its time.
 //! 8. **Trials.** A program that requests want and that does not run, because it is predicted to
 //!    take too long, is predicted as the next smaller one in one step after [`TRIAL_STEPS`] such
@@ -80,8 +80,8 @@ mod frames;
 mod prediction_error;
 mod trials;
 
-pub use fit::{CostSample, InvalidCost, Rates, SAMPLES_MAX, StepCost};
-pub use frames::DEBT_FRAMES_MAX;
+pub use fit::{CostSample, InvalidCost, MAX_SAMPLES, Rates, StepCost};
+pub use frames::MAX_DEBT_FRAMES;
 pub use prediction_error::{BucketError, PredictionErrors};
 
 use self::correction::Corrections;
@@ -95,10 +95,10 @@ use crate::frame::{BUCKETS, CostModel, Limits, StepWork};
 pub const OVERDRAFT: f32 = 1.5;
 
 /// Maximum share of a budget that is reserved for outliers after a frame's first step.
-const RESERVE_MAX: f32 = 0.6;
+const MAX_RESERVE: f32 = 0.6;
 
 /// Cost per token of a prompt chunk that is worth to wait for, relative to the cheapest chunk.
-const CHUNK_COST_MAX: f32 = 1.1;
+const MAX_CHUNK_COST: f32 = 1.1;
 
 /// Limit of a step, relative to the smallest step, in a frame whose budget is shorter than the
 /// smallest step. Two thirds of such a step are the work of rows. With less, most of a crowd's time
@@ -124,9 +124,9 @@ pub struct GovernorOptions {
     /// [`defaults::BUDGET_MICROS`].
     pub budget_micros: Option<u32>,
     /// Maximum device time of one step, in microseconds; `None`: no limit. Default:
-    /// [`defaults::LAUNCH_MICROS_MAX`]. A renderer on the same device waits for the running step
+    /// [`defaults::MAX_LAUNCH_MICROS`]. A renderer on the same device waits for the running step
     /// at most.
-    pub launch_micros_max: Option<u32>,
+    pub max_launch_micros: Option<u32>,
     /// Frames over their budget that the margin of predictions allows, per 1,000 frames. Frames
     /// with outliers do not count. Default: [`defaults::FRAMES_OVER_PER_1000`].
     pub frames_over_per_1000: u32,
@@ -143,7 +143,7 @@ impl Default for GovernorOptions {
     fn default() -> Self {
         Self {
             budget_micros: Some(defaults::BUDGET_MICROS),
-            launch_micros_max: Some(defaults::LAUNCH_MICROS_MAX),
+            max_launch_micros: Some(defaults::MAX_LAUNCH_MICROS),
             frames_over_per_1000: defaults::FRAMES_OVER_PER_1000,
             carry_frames: 0,
             pads_rows: true,
@@ -280,7 +280,7 @@ impl Governor {
         wanted: StepWork,
     ) -> Limits<'a> {
         if self.options.budget_micros == Some(0) {
-            return Limits { rows_max: 0, forces: false, device_micros_max: 0, ..base };
+            return Limits { max_rows: 0, forces: false, max_device_micros: 0, ..base };
         }
         self.is_wanted = true;
         let tried = self.trials.begin(wanted, !self.frames.is_used());
@@ -289,28 +289,28 @@ impl Governor {
         self.note_smallest(smallest_micros);
         let mut limits = base;
         limits.forces = base.forces && self.frames.is_fresh();
-        limits.step_micros_max =
-            self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
+        limits.max_step_micros =
+            self.max_step_micros(smallest_micros).unwrap_or(base.max_step_micros);
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
             let most = self.most_micros(budget);
             if self.frames.carried_micros() + 1.0 < most - budget as f32 {
-                limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
+                limits.chunk_tokens_min = self.efficient_chunk(base.max_prefill_tokens, most);
             }
             let is_needed = smallest_micros > budget as f32 && self.frames.is_fresh();
             let least = if is_needed { self.needed_micros(smallest, wanted, budget) } else { 0.0 };
-            limits.device_micros_max = whole(least).max(left as u32);
+            limits.max_device_micros = whole(least).max(left as u32);
             if let Some(tried) = tried {
-                limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
+                limits.max_rows = limits.max_rows.min(BUCKETS[tried % BUCKETS.len()]);
                 // More rows read more of the cache, so the same time would not suffice.
-                limits.device_micros_max = whole(limits.device_micros_max as f32 * TRIAL_OVERDRAFT);
-                limits.step_micros_max = whole(limits.step_micros_max as f32 * TRIAL_OVERDRAFT);
+                limits.max_device_micros = whole(limits.max_device_micros as f32 * TRIAL_OVERDRAFT);
+                limits.max_step_micros = whole(limits.max_step_micros as f32 * TRIAL_OVERDRAFT);
             } else if is_needed && self.trials.needs_smallest() {
-                (limits.rows_max, limits.chunk_tokens_min) =
-                    (base.rows_max.min(1), base.chunk_tokens_min);
+                (limits.max_rows, limits.chunk_tokens_min) =
+                    (base.max_rows.min(1), base.chunk_tokens_min);
             }
         } else {
-            limits.device_micros_max = u32::MAX;
+            limits.max_device_micros = u32::MAX;
         }
         limits.cost = if self.is_limiting() { Some(&self.corrections) } else { base.cost };
         limits
@@ -331,18 +331,18 @@ impl Governor {
         self.corrections.try_out(None);
         let smallest_micros = self.corrections.predict_micros(smallest);
         self.note_smallest(smallest_micros);
-        let mut limits = Limits { forces: false, device_micros_max: u32::MAX, ..base };
-        limits.step_micros_max =
-            self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
+        let mut limits = Limits { forces: false, max_device_micros: u32::MAX, ..base };
+        limits.max_step_micros =
+            self.max_step_micros(smallest_micros).unwrap_or(base.max_step_micros);
         if let Some(budget) = self.options.budget_micros {
             let is_too_long = smallest_micros > budget as f32;
             let carried = self.frames.carried_micros();
             let left = self.frames.left_micros(budget);
             let most = self.most_micros(budget).max(smallest_micros * OVERDRAFT);
             if is_too_long && carried + 1.0 < most - budget as f32 {
-                limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
+                limits.chunk_tokens_min = self.efficient_chunk(base.max_prefill_tokens, most);
             }
-            limits.device_micros_max = match () {
+            limits.max_device_micros = match () {
                 () if is_too_long && is_quiet && self.frames.is_fresh() => left.min(most) as u32,
                 () if is_too_long => 0,
                 () => {
@@ -358,7 +358,7 @@ impl Governor {
     /// Limit of a step if the smallest one exceeds a budget: see rule 4. The frame exceeds its
     /// budget anyway, so this frame's predictions have no margin unless launches are limited.
     fn needed_micros(&mut self, smallest: StepWork, wanted: StepWork, budget: u32) -> f32 {
-        if self.options.launch_micros_max.is_none() {
+        if self.options.max_launch_micros.is_none() {
             self.corrections.drop_margins();
         }
         let mut micros = self.corrections.predict_micros(smallest);
@@ -368,7 +368,7 @@ impl Governor {
             let prompt = StepWork { context_tokens, ..StepWork::prefill(1, 0) };
             micros = micros.max(self.corrections.predict_micros(prompt));
         }
-        let payable = budget as f32 * (1 + DEBT_FRAMES_MAX) as f32;
+        let payable = budget as f32 * (1 + MAX_DEBT_FRAMES) as f32;
         (micros * NEEDED).min(payable).max(micros * OVERDRAFT)
     }
 
@@ -383,8 +383,8 @@ impl Governor {
         self.stats.smallest_micros = whole(micros);
         let budget = self.options.budget_micros.filter(|budget| micros > *budget as f32);
         let saved = budget.map_or(0.0, |budget| (micros * OVERDRAFT / budget as f32).ceil() - 1.0);
-        let carry_max = (self.options.carry_frames as f32).max(saved.min(DEBT_FRAMES_MAX as f32));
-        self.frames.set_carry_max(carry_max);
+        let max_carry = (self.options.carry_frames as f32).max(saved.min(MAX_DEBT_FRAMES as f32));
+        self.frames.set_max_carry(max_carry);
     }
 
     /// Votes for a first trial: see rule 8.
@@ -397,27 +397,27 @@ impl Governor {
     }
 
     /// The limit of a step by rule 7, if there is one.
-    fn step_micros_max(&self, smallest_micros: f32) -> Option<u32> {
-        let launch_max = self.options.launch_micros_max?;
-        let is_too_long = smallest_micros > launch_max as f32;
-        Some(if is_too_long { whole(smallest_micros * OVERDRAFT) } else { launch_max })
+    fn max_step_micros(&self, smallest_micros: f32) -> Option<u32> {
+        let max_launch = self.options.max_launch_micros?;
+        let is_too_long = smallest_micros > max_launch as f32;
+        Some(if is_too_long { whole(smallest_micros * OVERDRAFT) } else { max_launch })
     }
 
-    /// The smallest prompt chunk that costs at most [`CHUNK_COST_MAX`] times as much per token as
-    /// the cheapest one whose step takes at most `micros_max`.
-    fn efficient_chunk(&self, tokens_max: u32, micros_max: f32) -> u32 {
+    /// The smallest prompt chunk that costs at most [`MAX_CHUNK_COST`] times as much per token as
+    /// the cheapest one whose step takes at most `max_micros`.
+    fn efficient_chunk(&self, max_tokens: u32, max_micros: f32) -> u32 {
         let micros = |tokens: u32| self.corrections.predict_micros(StepWork::prefill(tokens, 0));
-        let sizes = BUCKETS.iter().copied().take_while(|&tokens| tokens <= tokens_max);
-        let sizes = sizes.take_while(|&tokens| micros(tokens) <= micros_max);
+        let sizes = BUCKETS.iter().copied().take_while(|&tokens| tokens <= max_tokens);
+        let sizes = sizes.take_while(|&tokens| micros(tokens) <= max_micros);
         let each = |tokens: u32| micros(tokens) / tokens as f32;
         let least = sizes.clone().map(each).fold(f32::INFINITY, f32::min);
-        sizes.clone().find(|&tokens| each(tokens) <= CHUNK_COST_MAX * least).unwrap_or(1)
+        sizes.clone().find(|&tokens| each(tokens) <= MAX_CHUNK_COST * least).unwrap_or(1)
     }
 
     /// Whether a time limit is set.
     #[must_use]
     pub fn is_limiting(&self) -> bool {
-        self.options.budget_micros.is_some() || self.options.launch_micros_max.is_some()
+        self.options.budget_micros.is_some() || self.options.max_launch_micros.is_some()
     }
 
     /// Whether this frame has submitted a step.
@@ -439,13 +439,13 @@ impl Governor {
     /// outlier exceeds it.
     fn left_micros(&self, budget: u32) -> f32 {
         // Earlier frames leave more only for work that nothing waits for.
-        let carry_max = self.most_micros(budget) - budget as f32;
-        let beyond = (self.frames.carried_micros() - carry_max).max(0.0);
+        let max_carry = self.most_micros(budget) - budget as f32;
+        let beyond = (self.frames.carried_micros() - max_carry).max(0.0);
         let left = (self.frames.left_micros(budget) - beyond).max(0.0);
         if !self.frames.is_used() {
             return left;
         }
-        let reserve = self.corrections.caution().min(RESERVE_MAX) * budget as f32;
+        let reserve = self.corrections.caution().min(MAX_RESERVE) * budget as f32;
         (left - reserve).max(0.0)
     }
 

@@ -10,7 +10,7 @@ const BINS_PER_OCTAVE: f32 = 6.0;
 
 /// Count at which a histogram is halved, so that recent steps dominate: 36 minutes of one bucket at
 /// 60 steps per second.
-const COUNT_MAX: u32 = 1 << 17;
+const MAX_COUNT: u32 = 1 << 17;
 
 /// Relative errors `|measured / predicted - 1|` of the steps of one bucket, or of all buckets.
 /// Predictions are without margin.
@@ -45,7 +45,7 @@ impl Histogram {
         self.counts[bin] += 1;
         self.count += 1;
         self.steps += 1;
-        if self.count >= COUNT_MAX {
+        if self.count >= MAX_COUNT {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.count = self.counts.iter().sum();
         }
@@ -155,8 +155,8 @@ mod tests {
     fn old_errors_decay() {
         let mut errors = PredictionErrors::default();
         let work = StepWork { decode_rows: 1, ..StepWork::default() };
-        (0..COUNT_MAX).for_each(|_| errors.add(work, 1.0, 2.0));
-        (0..4 * COUNT_MAX).for_each(|_| errors.add(work, 1.0, 1.01));
+        (0..MAX_COUNT).for_each(|_| errors.add(work, 1.0, 2.0));
+        (0..4 * MAX_COUNT).for_each(|_| errors.add(work, 1.0, 1.01));
         assert!(errors.all().p50 < 0.02);
     }
 }

@@ -10,7 +10,7 @@ use super::correction::{PROGRAMS, program};
 use crate::frame::{BUCKETS, StepWork};
 
 /// Maximum of the votes for a trial, relative to those for the first one.
-const DOUBLINGS_MAX: u32 = 5;
+const MAX_DOUBLINGS: u32 = 5;
 
 /// Steps with more rows than one, and fewer than wanted, before a step with one row is measured
 /// again.
@@ -69,7 +69,7 @@ impl Trials {
             self.failed[ran] = 0;
         } else if let Some(tried) = self.next.take() {
             self.votes[tried] = 0;
-            self.failed[tried] = (self.failed[tried] + 1).min(DOUBLINGS_MAX);
+            self.failed[tried] = (self.failed[tried] + 1).min(MAX_DOUBLINGS);
         }
         let wanted = self.wanted.take();
         if let Some(blocked) = wanted.and_then(|wanted| larger(work, wanted)) {

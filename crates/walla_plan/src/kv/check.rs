@@ -10,7 +10,7 @@ impl KvLedger {
     pub fn assert_consistent(&self) {
         let mut owners = vec![0u32; self.pool.pages() as usize];
         owners[PageId::PADDING.index()] = 1;
-        for seq in (0..self.options.sequences_max).map(SeqId) {
+        for seq in (0..self.options.max_sequences).map(SeqId) {
             self.assert_table(seq, &mut owners);
         }
         for (page, &count) in owners.iter().enumerate() {
@@ -29,8 +29,8 @@ impl KvLedger {
         let sequence = self.sequences[seq.index()];
         let needed = sequence.tokens.div_ceil(self.options.page_tokens);
         assert!(sequence.pages >= needed, "sequence {seq} has fewer pages than its tokens need");
-        assert!(sequence.pages <= self.options.pages_per_sequence_max);
-        let row = &self.tables[self.table(seq, self.options.pages_per_sequence_max)];
+        assert!(sequence.pages <= self.options.max_pages_per_sequence);
+        let row = &self.tables[self.table(seq, self.options.max_pages_per_sequence)];
         let (used, rest) = row.split_at(sequence.pages as usize);
         for (index, page) in used.iter().enumerate() {
             assert_ne!(*page, PageId::PADDING, "sequence {seq} owns the padding page");

@@ -61,7 +61,7 @@ impl KvLedger {
 
     /// Replaces a page in every table that contains it.
     fn replace(&mut self, from: PageId, to: PageId) {
-        for seq in (0..self.options.sequences_max).map(SeqId) {
+        for seq in (0..self.options.max_sequences).map(SeqId) {
             let table = self.table(seq, self.sequences[seq.index()].pages);
             let held = self.tables[table].iter_mut().find(|page| **page == from);
             if let Some(page) = held {

@@ -5,13 +5,13 @@ use walla_types::{Position, SeqId};
 /// Reason why an operation on the ledger was refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The id is not below `sequences_max`: the caller's sequence id is stale or wrong.
-    #[error("sequence {seq} does not exist, ids are below {sequences_max}")]
+    /// The id is not below `max_sequences`: the caller's sequence id is stale or wrong.
+    #[error("sequence {seq} does not exist, ids are below {max_sequences}")]
     UnknownSequence {
         /// The given sequence.
         seq: SeqId,
         /// Number of sequences of the ledger.
-        sequences_max: u32,
+        max_sequences: u32,
     },
     /// Retry after a fence passes (if `fenced_pages` is sufficient) or after a sequence ends;
     /// preempt otherwise.
@@ -103,7 +103,7 @@ pub enum InvalidLedger {
     /// A size is zero, or `pages` is below 2 (one page is reserved).
     #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
     TooSmall(&'static str),
-    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables would exceed 1 GiB.
+    /// Lower `max_sequences` or `max_pages_per_sequence`: the page tables would exceed 1 GiB.
     #[error(
         "page tables of {sequences} sequences with {pages} pages each have more than 2^28 entries"
     )]

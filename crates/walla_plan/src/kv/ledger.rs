@@ -15,9 +15,9 @@ pub struct LedgerOptions {
     /// Pages of the arena, including the reserved one. Default: `1_025`: 16,384 tokens.
     pub pages: u32,
     /// Maximum pages of one sequence. Default: `128`: a context of 2,048 tokens.
-    pub pages_per_sequence_max: u32,
-    /// Number of sequences: ids are below it. Default: [`defaults::SEQUENCES_MAX`].
-    pub sequences_max: u32,
+    pub max_pages_per_sequence: u32,
+    /// Number of sequences: ids are below it. Default: [`defaults::MAX_SEQUENCES`].
+    pub max_sequences: u32,
     /// Whether sequences have recurrent state, which cannot be truncated. Default: `false`.
     pub recurrent: bool,
     /// Whether the device can rotate stored keys, so that tokens can move down. Default: `true`.
@@ -29,8 +29,8 @@ impl Default for LedgerOptions {
         Self {
             page_tokens: defaults::PAGE_TOKENS,
             pages: 1_025,
-            pages_per_sequence_max: 128,
-            sequences_max: defaults::SEQUENCES_MAX,
+            max_pages_per_sequence: 128,
+            max_sequences: defaults::MAX_SEQUENCES,
             recurrent: false,
             can_shift: true,
         }
@@ -69,7 +69,7 @@ pub struct KvLedger {
     pub(super) options: LedgerOptions,
     pub(super) pool: PagePool,
     pub(super) sequences: Vec<Sequence>,
-    /// Page tables: `[sequences_max, pages_per_sequence_max]`; each row is filled from the start.
+    /// Page tables: `[max_sequences, max_pages_per_sequence]`; each row is filled from the start.
     pub(super) tables: Vec<PageId>,
     /// Number of the current step; `retire` increments it. Separates appended cells that are
     /// written from cells that are not.
@@ -94,34 +94,34 @@ impl KvLedger {
     /// [`InvalidLedger`] if a size is zero, a context exceeds the range of positions, or the number
     /// of pages or table entries exceeds 2^28.
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
-        let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
+        let LedgerOptions { page_tokens, pages, max_pages_per_sequence, max_sequences, .. } =
             options;
         let sizes = [
             ("page_tokens", page_tokens, 1),
             ("pages", pages, 2),
-            ("pages_per_sequence_max", pages_per_sequence_max, 1),
-            ("sequences_max", sequences_max, 1),
+            ("max_pages_per_sequence", max_pages_per_sequence, 1),
+            ("max_sequences", max_sequences, 1),
         ];
         if let Some((name, ..)) = sizes.into_iter().find(|(_, size, min)| size < min) {
             return Err(InvalidLedger::TooSmall(name));
         }
-        if u64::from(page_tokens) * u64::from(pages_per_sequence_max) > i32::MAX as u64 {
-            let pages = pages_per_sequence_max;
+        if u64::from(page_tokens) * u64::from(max_pages_per_sequence) > i32::MAX as u64 {
+            let pages = max_pages_per_sequence;
             return Err(InvalidLedger::ContextTooLong { pages, page_tokens });
         }
-        if u64::from(sequences_max) * u64::from(pages_per_sequence_max) > 1 << 28 {
-            let (sequences, pages) = (sequences_max, pages_per_sequence_max);
+        if u64::from(max_sequences) * u64::from(max_pages_per_sequence) > 1 << 28 {
+            let (sequences, pages) = (max_sequences, max_pages_per_sequence);
             return Err(InvalidLedger::TablesTooLarge { sequences, pages });
         }
         if pages > 1 << 28 {
             return Err(InvalidLedger::TooManyPages { pages });
         }
-        let sequences = sequences_max as usize;
+        let sequences = max_sequences as usize;
         Ok(Self {
             options,
             pool: PagePool::new(pages),
             sequences: vec![Sequence::default(); sequences],
-            tables: vec![PageId::PADDING; sequences * pages_per_sequence_max as usize],
+            tables: vec![PageId::PADDING; sequences * max_pages_per_sequence as usize],
             step: 1,
         })
     }
@@ -134,7 +134,7 @@ impl KvLedger {
 
     /// Tokens of a sequence, including appended ones; 0 for unknown ids.
     ///
-    /// It is also the position of the next token (llama.cpp's `seq_pos_max + 1`).
+    /// It is also the position of the next token (llama.cpp's `max_seq_pos + 1`).
     #[must_use]
     pub fn len(&self, seq: SeqId) -> u32 {
         self.sequences.get(seq.index()).map_or(0, |sequence| sequence.tokens)
@@ -155,7 +155,7 @@ impl KvLedger {
     /// Maximum number of tokens of a sequence.
     #[must_use]
     pub fn context_tokens(&self) -> u32 {
-        self.options.page_tokens * self.options.pages_per_sequence_max
+        self.options.page_tokens * self.options.max_pages_per_sequence
     }
 
     /// Pages that can be allocated now.
@@ -212,7 +212,7 @@ impl KvLedger {
     #[must_use]
     pub fn exclusive_pages(&self, seq: SeqId) -> u32 {
         let exclusive = self.pages(seq).iter().filter(|page| !self.pool.is_shared(**page));
-        exclusive.count() as u32 // at most `pages_per_sequence_max`
+        exclusive.count() as u32 // at most `max_pages_per_sequence`
     }
 
     /// Free pages that an [`append`](Self::append) of `tokens` tokens would allocate.
@@ -242,7 +242,7 @@ impl KvLedger {
         let wanted_pages = growth.pages();
         self.refuse_pages(wanted_pages)?;
 
-        let row = self.table(seq, self.options.pages_per_sequence_max).start;
+        let row = self.table(seq, self.options.max_pages_per_sequence).start;
         if let Some(index) = growth.copied {
             let from = self.tables[row + index];
             let to = self.take_page();
@@ -330,14 +330,14 @@ impl KvLedger {
     }
 
     pub(super) fn sequence(&self, seq: SeqId) -> Result<Sequence, LedgerError> {
-        let sequences_max = self.options.sequences_max;
-        let unknown = LedgerError::UnknownSequence { seq, sequences_max };
+        let max_sequences = self.options.max_sequences;
+        let unknown = LedgerError::UnknownSequence { seq, max_sequences };
         self.sequences.get(seq.index()).copied().ok_or(unknown)
     }
 
     /// Indices of the first `pages` entries of an existing sequence's table row.
     pub(super) fn table(&self, seq: SeqId, pages: u32) -> Range<usize> {
-        let start = seq.index() * self.options.pages_per_sequence_max as usize;
+        let start = seq.index() * self.options.max_pages_per_sequence as usize;
         start..start + pages as usize
     }
 

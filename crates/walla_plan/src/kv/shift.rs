@@ -123,7 +123,7 @@ impl KvLedger {
             let from = if stays(*index) { *index } else { *index + closing.gap_pages() };
             self.pool.is_shared(pages[from as usize])
         };
-        closing.written_pages().filter(shared).count() as u32 // at most `pages_per_sequence_max`
+        closing.written_pages().filter(shared).count() as u32 // at most `max_pages_per_sequence`
     }
 
     /// Closes a gap of whole pages: cells keep their slots.

@@ -56,10 +56,10 @@ pub struct UBatch {
 }
 
 impl UBatch {
-    /// An empty micro-batch with a capacity of `rows_max` rows (at least 1).
+    /// An empty micro-batch with a capacity of `max_rows` rows (at least 1).
     #[must_use]
-    pub fn with_capacity(rows_max: u32) -> Self {
-        let capacity = rows_max.max(1);
+    pub fn with_capacity(max_rows: u32) -> Self {
+        let capacity = max_rows.max(1);
         Self {
             rows: Vec::with_capacity(capacity as usize),
             runs: Vec::with_capacity(capacity as usize),

@@ -30,7 +30,7 @@ impl Splitter {
     /// Storage for batches of these limits.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
-        let sequences = limits.batch_sequences_max as usize;
+        let sequences = limits.max_batch_sequences as usize;
         Self { cursors: Vec::with_capacity(sequences), chosen: Vec::with_capacity(sequences) }
     }
 
@@ -61,7 +61,7 @@ impl<'a> CheckedBatch<'a> {
 
 /// Splits a batch, one micro-batch per call. Different kinds of split can be mixed.
 ///
-/// Every method fills `ubatch` with up to `rows_max` rows (at least 1, at most its capacity) and
+/// Every method fills `ubatch` with up to `max_rows` rows (at least 1, at most its capacity) and
 /// returns `false` when no token is left. All splits take the tokens of one sequence in ascending
 /// positions. The preceding tokens of a row are therefore in the cache or in the same micro-batch.
 ///
@@ -74,7 +74,7 @@ impl<'a> CheckedBatch<'a> {
 /// use walla_types::{SeqId, TokenId};
 ///
 /// let limits = BatchLimits::new(32_000, 8, 64);
-/// let mut ledger = KvLedger::new(LedgerOptions { sequences_max: 8, ..LedgerOptions::default() })?;
+/// let mut ledger = KvLedger::new(LedgerOptions { max_sequences: 8, ..LedgerOptions::default() })?;
 /// let mut batch = Batch::new(limits);
 /// for id in 0..10 {
 ///     batch.push(TokenInput::Id(TokenId(id)), None, SeqId(7), Output::None)?;
@@ -119,8 +119,8 @@ impl Split<'_> {
 
     /// Takes the next tokens in batch order. O(rows), plus O(tokens) once if other splits left
     /// holes.
-    pub fn simple(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
-        let rows = self.start(rows_max, ubatch);
+    pub fn simple(&mut self, max_rows: u32, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(max_rows, ubatch);
         self.skip_used();
         let mut index = self.first_unused;
         while ubatch.len() < rows && index < self.batch.len() {
@@ -135,10 +135,10 @@ impl Split<'_> {
     /// Takes the same number of tokens from each chosen sequence: the number that the shortest one
     /// has left, limited by the free rows.
     ///
-    /// Sequences are chosen in the batch order of their next tokens, at most `rows_max` of them.
+    /// Sequences are chosen in the batch order of their next tokens, at most `max_rows` of them.
     /// O(tokens left).
-    pub fn equal(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
-        let rows = self.start(rows_max, ubatch);
+    pub fn equal(&mut self, max_rows: u32, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(max_rows, ubatch);
         self.choose(rows);
         let chosen = self.splitter.chosen.len() as u32; // at most `rows`
         let shortest = self.splitter.chosen.iter().map(|&slot| self.cursor(slot).left).min();
@@ -155,9 +155,9 @@ impl Split<'_> {
     /// Takes sequences with a single token left first, then chunks of the others. The rows of a
     /// sequence are adjacent. Both groups are in the order of first appearance, and only the last
     /// chunk is cut to fit. One pass takes the whole batch if it fits. O(sequences + rows).
-    pub fn ragged(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
-        let rows = self.start(rows_max, ubatch);
-        let sequences = self.splitter.cursors.len() as u32; // at most `batch_sequences_max`
+    pub fn ragged(&mut self, max_rows: u32, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(max_rows, ubatch);
+        let sequences = self.splitter.cursors.len() as u32; // at most `max_batch_sequences`
         for slot in 0..sequences {
             if ubatch.len() == rows {
                 break;
@@ -179,7 +179,7 @@ impl Split<'_> {
     }
 
     /// Chooses the sequences of an equal split.
-    fn choose(&mut self, sequences_max: u32) {
+    fn choose(&mut self, max_sequences: u32) {
         self.skip_used();
         self.splitter.chosen.clear();
         for index in self.first_unused..self.batch.len() {
@@ -191,17 +191,17 @@ impl Split<'_> {
             }
             cursor.chosen_by = self.ubatch;
             self.splitter.chosen.push(slot);
-            if self.splitter.chosen.len() as u32 == sequences_max {
+            if self.splitter.chosen.len() as u32 == max_sequences {
                 break;
             }
         }
     }
 
     /// Starts a micro-batch and returns its maximum number of rows.
-    fn start(&mut self, rows_max: u32, ubatch: &mut UBatch) -> u32 {
+    fn start(&mut self, max_rows: u32, ubatch: &mut UBatch) -> u32 {
         ubatch.start(self.outputs.rows(), self.outputs.logits_rows());
         self.ubatch += 1;
-        rows_max.clamp(1, ubatch.capacity)
+        max_rows.clamp(1, ubatch.capacity)
     }
 
     /// Moves the next token of a sequence to the micro-batch. The sequence must have one.

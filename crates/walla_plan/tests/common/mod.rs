@@ -41,19 +41,19 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(options: GovernorOptions, cost: StepCost, requests: Vec<PlanRequest>) -> Self {
-        let sequences_max = requests.len() as u32;
+        let max_sequences = requests.len() as u32;
         let ledger = LedgerOptions {
             page_tokens: 16,
-            pages: 200 * sequences_max + 1,
-            pages_per_sequence_max: 200,
-            sequences_max,
+            pages: 200 * max_sequences + 1,
+            max_pages_per_sequence: 200,
+            max_sequences,
             ..LedgerOptions::default()
         };
         Self {
             governor: Governor::new(options, cost),
             ledger: KvLedger::new(ledger).unwrap(),
             commands: KvCommands::with_capacity(1_024),
-            plan: Plan::new(sequences_max),
+            plan: Plan::new(max_sequences),
             left: Vec::with_capacity(requests.len()),
             requests,
         }
@@ -89,7 +89,7 @@ impl Rig {
     fn step(&mut self, device: impl Fn(StepWork, f32) -> f32, used: &mut FrameUse) -> bool {
         let contexts = self.left.iter().map(|request| self.ledger.len(request.seq));
         let smallest = StepWork::decode(1, u64::from(contexts.min().unwrap_or(0)) + 1);
-        let base = Limits { sequences_max: 512, ..Limits::default() };
+        let base = Limits { max_sequences: 512, ..Limits::default() };
         let wanted = StepWork::wanted(&self.left, &base);
         let limits = self.governor.limits(base, smallest, wanted);
         if let Some(cost) = limits.cost.filter(|_| used.steps == 0) {

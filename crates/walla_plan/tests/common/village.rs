@@ -23,7 +23,7 @@ pub struct Device {
     pub prompt_micros: f32,
     pub context_token_micros: f32,
     pub options: GovernorOptions,
-    pub prefill_tokens_max: u32,
+    pub max_prefill_tokens: u32,
 }
 
 impl Device {
@@ -36,12 +36,12 @@ impl Device {
             context_token_micros: 0.4,
             options: GovernorOptions {
                 budget_micros: Some(8_333),
-                launch_micros_max: None,
+                max_launch_micros: None,
                 frames_over_per_1000: 10,
                 carry_frames: 3,
                 pads_rows: false,
             },
-            prefill_tokens_max: 64,
+            max_prefill_tokens: 64,
         }
     }
 
@@ -53,7 +53,7 @@ impl Device {
             prompt_micros: 2.0,
             context_token_micros: 0.006,
             options: GovernorOptions::default(),
-            prefill_tokens_max: 448,
+            max_prefill_tokens: 448,
         }
     }
 
@@ -91,8 +91,8 @@ impl Device {
         let mut works = vec![StepWork::decode(1, 16), StepWork::decode(1, 768)];
         if whole {
             works.extend([4, 8, 16, 64].map(|rows| StepWork::decode(rows, u64::from(rows) * 16)));
-            works.push(StepWork::prefill(self.prefill_tokens_max / 4, 16));
-            works.push(StepWork::prefill(self.prefill_tokens_max, 16));
+            works.push(StepWork::prefill(self.max_prefill_tokens / 4, 16));
+            works.push(StepWork::prefill(self.max_prefill_tokens, 16));
         }
         let sample = |work| CostSample { work, micros: self.micros(work) };
         StepCost::fit(&works.into_iter().map(sample).collect::<Vec<_>>()).expect("samples")
@@ -116,7 +116,7 @@ pub struct Outcome {
     pub seconds: f64,
     pub steps: u32,
     pub tokens: u32,
-    pub first_token_max_seconds: f64,
+    pub max_first_token_seconds: f64,
     pub longest_step_micros: f32,
     /// Steps that are longer than a launch may be.
     pub steps_over: u32,
@@ -144,7 +144,7 @@ pub struct Village<'a> {
     /// Frames between changes of the load, on average; 0: it does not change.
     pub load_frames: f32,
     /// Largest load.
-    pub load_max: f32,
+    pub max_load: f32,
     /// Factor of all costs: other programs on the machine.
     pub load: f32,
     pub outcome: Outcome,
@@ -159,8 +159,8 @@ impl<'a> Village<'a> {
         let ledger = LedgerOptions {
             page_tokens: 16,
             pages: 64 * AGENTS + 1,
-            pages_per_sequence_max: 64,
-            sequences_max: AGENTS,
+            max_pages_per_sequence: 64,
+            max_sequences: AGENTS,
             ..LedgerOptions::default()
         };
         Self {
@@ -178,7 +178,7 @@ impl<'a> Village<'a> {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             stolen: 0.0,
             load_frames: 0.0,
-            load_max: 1.0,
+            max_load: 1.0,
             load: 1.0,
             outcome: Outcome::default(),
         }
@@ -240,7 +240,7 @@ impl<'a> Village<'a> {
         if self.next_frame <= self.now {
             self.next_frame += FRAME_MICROS;
             if self.load_frames > 0.0 && self.uniform() * self.load_frames < 1.0 {
-                self.load = self.load_max.powf((1.5 * self.uniform() - 0.5).max(0.0));
+                self.load = self.max_load.powf((1.5 * self.uniform() - 0.5).max(0.0));
             }
             for agent in &mut self.agents {
                 let is_waiting = agent.prompt > 0 || agent.reply > agent.drawing;
@@ -259,8 +259,8 @@ impl<'a> Village<'a> {
             let agent = &mut self.agents[seq as usize];
             if agent.asked_micros > 0.0 {
                 let waited = (self.now - agent.asked_micros) / 1e6;
-                self.outcome.first_token_max_seconds =
-                    self.outcome.first_token_max_seconds.max(waited);
+                self.outcome.max_first_token_seconds =
+                    self.outcome.max_first_token_seconds.max(waited);
                 agent.asked_micros = 0.0;
             }
             agent.drawing -= 1;
@@ -285,8 +285,8 @@ impl<'a> Village<'a> {
         let Some(shortest) = lengths.min() else { return false };
         let base = Limits {
             chunk_gain_min: if self.governor.is_used() { 1.25 } else { 1.0 },
-            prefill_tokens_max: self.device.prefill_tokens_max,
-            rows_max: AGENTS + self.device.prefill_tokens_max,
+            max_prefill_tokens: self.device.max_prefill_tokens,
+            max_rows: AGENTS + self.device.max_prefill_tokens,
             ..Limits::default()
         };
         let wanted = StepWork::wanted(&self.requests, &base);
@@ -304,8 +304,8 @@ impl<'a> Village<'a> {
         let micros = self.device.micros(work) * self.load * self.noise();
         self.free_at = self.free_at.max(self.now) + f64::from(micros);
         self.outcome.steps += 1;
-        let launch_max = self.device.options.launch_micros_max.unwrap_or(u32::MAX);
-        self.outcome.steps_over += u32::from(micros > launch_max as f32);
+        let max_launch = self.device.options.max_launch_micros.unwrap_or(u32::MAX);
+        self.outcome.steps_over += u32::from(micros > max_launch as f32);
         self.outcome.device_micros += f64::from(micros);
         self.outcome.longest_step_micros = self.outcome.longest_step_micros.max(micros);
         let mut outputs = Vec::new();

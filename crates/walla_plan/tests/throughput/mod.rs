@@ -21,10 +21,10 @@ pub struct Device {
     rows: &'static [(u32, f32)],
     context_token_micros: f32,
     prefill_pair_micros: f32,
-    launch_micros_max: Option<u32>,
+    max_launch_micros: Option<u32>,
     frames_over_per_1000: u32,
     carry_frames: u32,
-    prefill_tokens_max: u32,
+    max_prefill_tokens: u32,
 }
 
 impl Device {
@@ -43,10 +43,10 @@ impl Device {
         ],
         context_token_micros: 0.1,
         prefill_pair_micros: 0.002,
-        launch_micros_max: None,
+        max_launch_micros: None,
         frames_over_per_1000: 10,
         carry_frames: 3,
-        prefill_tokens_max: 64,
+        max_prefill_tokens: 64,
     };
 
     /// A 1B Q4_K_M model on an H100.
@@ -63,10 +63,10 @@ impl Device {
         ],
         context_token_micros: 0.005,
         prefill_pair_micros: 0.0,
-        launch_micros_max: Some(2_000),
+        max_launch_micros: Some(2_000),
         frames_over_per_1000: 1,
         carry_frames: 0,
-        prefill_tokens_max: 64,
+        max_prefill_tokens: 64,
     };
 
     fn micros(&self, work: StepWork) -> f32 {
@@ -152,23 +152,23 @@ pub fn run(run: &Run) -> Report {
         works.iter().map(|&work| CostSample { work, micros: device.micros(work) }).collect();
     let options = GovernorOptions {
         budget_micros: Some(budget_micros),
-        launch_micros_max: device.launch_micros_max,
+        max_launch_micros: device.max_launch_micros,
         frames_over_per_1000: device.frames_over_per_1000,
         carry_frames: device.carry_frames,
         pads_rows: true,
     };
     let mut governor = Governor::new(options, StepCost::fit(&samples).unwrap());
-    let sequences_max = speakers + 16;
+    let max_sequences = speakers + 16;
     let ledger = LedgerOptions {
         page_tokens: 16,
-        pages: 64 * sequences_max + 1,
-        pages_per_sequence_max: 64,
-        sequences_max,
+        pages: 64 * max_sequences + 1,
+        max_pages_per_sequence: 64,
+        max_sequences,
         ..LedgerOptions::default()
     };
     let mut ledger = KvLedger::new(ledger).unwrap();
     let mut commands = KvCommands::with_capacity(4_096);
-    let mut plan_of_step = Plan::new(sequences_max);
+    let mut plan_of_step = Plan::new(max_sequences);
     let mut random = Random(seed);
     let mut report = Report::default();
     let (mut tokens, mut used_micros) = (0u64, 0.0f64);
@@ -186,7 +186,7 @@ pub fn run(run: &Run) -> Report {
                 .filter(|&seq| !spoken[seq as usize])
                 .map(|seq| PlanRequest::new(SeqId(seq), NextWork::Decoding))
                 .collect();
-            for seq in speakers..sequences_max {
+            for seq in speakers..max_sequences {
                 let tokens = PROMPT - ledger.len(SeqId(seq)).min(PROMPT - 1);
                 requests.push(PlanRequest::new(SeqId(seq), NextWork::Prefill { tokens }));
             }
@@ -194,8 +194,8 @@ pub fn run(run: &Run) -> Report {
             let is_rest = governor.is_used();
             let base = Limits {
                 chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
-                prefill_tokens_max: device.prefill_tokens_max,
-                sequences_max,
+                max_prefill_tokens: device.max_prefill_tokens,
+                max_sequences,
                 ..Limits::default()
             };
             let wanted = StepWork::wanted(&requests, &base);
@@ -245,7 +245,7 @@ pub fn run(run: &Run) -> Report {
     governor.begin_frame();
     report.over = governor.stats().frames_over as f64 / f64::from(frames);
     // Without a budget: steps of the largest chunk, back to back, and no speaker.
-    let chunk = device.prefill_tokens_max;
+    let chunk = device.max_prefill_tokens;
     let whole: f64 = (0..PROMPT)
         .step_by(chunk as usize)
         .map(|at| f64::from(device.micros(StepWork::prefill(chunk.min(PROMPT - at), at))))

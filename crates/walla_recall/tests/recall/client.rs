@@ -77,7 +77,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// No search is late.
 fn patient() -> RecallOptions {
-    RecallOptions { time_max: LONG, ..RecallOptions::default() }
+    RecallOptions { max_time: LONG, ..RecallOptions::default() }
 }
 
 /// An agent with a memory.
@@ -243,7 +243,7 @@ fn cancels_removals_and_edits_end_the_wait() {
 /// Without a result in time an ask is sent as it is, and counted.
 #[test]
 fn a_late_search_delays_no_ask_for_long() {
-    let rig = rig(RecallOptions { time_max: Duration::ZERO, ..RecallOptions::default() });
+    let rig = rig(RecallOptions { max_time: Duration::ZERO, ..RecallOptions::default() });
     for _ in 0..20 {
         rig.end(rig.chat("Who owes you coal?"));
     }
@@ -313,7 +313,7 @@ fn many_agents_ask_at_once_and_each_gets_its_own() {
 fn the_longest_times_are_no_problem() {
     let longest = Duration::MAX;
     let options = RecallOptions {
-        time_max: longest,
+        max_time: longest,
         embed_budget: Some(longest),
         frame_time: Some(longest),
         ..RecallOptions::default()
@@ -337,8 +337,8 @@ fn the_longest_times_are_no_problem() {
 #[test]
 fn a_slow_embedding_model_costs_no_ask_its_words() {
     // On a busy machine the search itself may be late, so the times grow.
-    let finds_words = |time_max: Duration| {
-        let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
+    let finds_words = |max_time: Duration| {
+        let rig = rig(RecallOptions { max_time, ..RecallOptions::default() });
         // A budget without frames: the model never computes.
         let model = crate::vectors::embedder("bert-mean-f32");
         rig.client.recall().set_embedder(Some(model));
@@ -491,7 +491,7 @@ fn settings_change_from_the_next_ask_on() {
     let rig = waiting_rig();
     let Rig { client, agent, .. } = &rig;
     let known = client.agent(*agent).unwrap();
-    let other = AgentRecall { heading: "Later:".into(), tokens_max: 1, ..known.clone() };
+    let other = AgentRecall { heading: "Later:".into(), max_tokens: 1, ..known.clone() };
     for later in [None, Some(AgentRecall::new([])), Some(other)] {
         client.set_agent(*agent, Some(known.clone()));
         let reply_id = rig.chat("Who owes you coal?");
@@ -501,7 +501,7 @@ fn settings_change_from_the_next_ask_on() {
         wait_for_vectors(&rig);
         let Some(Command::Ask { options, .. }) = rig.commands().pop() else { panic!() };
         let notes = options.notes.expect("the ask was made before the change");
-        assert_eq!((&notes.heading, notes.tokens_max), (&known.heading, known.tokens_max));
+        assert_eq!((&notes.heading, notes.max_tokens), (&known.heading, known.max_tokens));
         assert_eq!(rig.last_notes(), ["The player owes coal."]);
         assert_eq!(client.agent(*agent), later);
     }

@@ -32,7 +32,7 @@ fn a_search_sees_the_changes_before_it() {
     let mut ids = Vec::new();
     for nth in 0..200 {
         expected.push(memory.iter().map(|(_, entry)| entry.text.to_string()).collect::<Vec<_>>());
-        let search = Search { entries_max: 1_000, ..about("coal", &memory) };
+        let search = Search { max_entries: 1_000, ..about("coal", &memory) };
         found.push(recall.search(search));
         match nth % 7 {
             5 => drop(memory.remove(ids[nth / 2])),
@@ -54,7 +54,7 @@ fn a_search_sees_the_changes_before_it() {
 #[test]
 fn an_entry_without_a_time_happens_now() {
     let recall = recall();
-    let limits = StoreLimits { entries_max: 3, ..StoreLimits::default() };
+    let limits = StoreLimits { max_entries: 3, ..StoreLimits::default() };
     let times = |memory: &Memory| {
         let entries = memory.iter().map(|(_, entry)| entry);
         entries.map(|entry| (entry.text.to_string(), entry.time.as_secs())).collect::<Vec<_>>()
@@ -100,7 +100,7 @@ fn an_entry_without_a_time_happens_now() {
 #[test]
 fn the_thread_evicts_what_the_host_evicts() {
     let recall = recall();
-    let limits = StoreLimits { entries_max: 20, ..StoreLimits::default() };
+    let limits = StoreLimits { max_entries: 20, ..StoreLimits::default() };
     let mut memory = Memory::new(limits);
     let mut random = 7_u64;
     for nth in 0..400_u64 {
@@ -117,7 +117,7 @@ fn the_thread_evicts_what_the_host_evicts() {
         }
     }
     recall.update(&mut memory).unwrap();
-    let search = Search { entries_max: 100, ..Search::new("word", [memory.key()]) };
+    let search = Search { max_entries: 100, ..Search::new("word", [memory.key()]) };
     let mut of_thread: Vec<u64> =
         recall.search(search).wait().entries.iter().map(|found| found.id.get()).collect();
     of_thread.sort_unstable();
@@ -178,7 +178,7 @@ fn recent_exchanges_are_left_out_until_others_follow() {
 
 #[test]
 fn changes_beyond_the_limit_wait_and_are_not_lost() {
-    let options = RecallOptions { queued_bytes_max: 1_000, ..RecallOptions::default() };
+    let options = RecallOptions { max_queued_bytes: 1_000, ..RecallOptions::default() };
     let recall = Recall::new(options);
     let mut memory = Memory::default();
     let mut refused = 0;
@@ -193,7 +193,7 @@ fn changes_beyond_the_limit_wait_and_are_not_lost() {
     while recall.update(&mut memory).is_err() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let search = Search { entries_max: 1_000, ..Search::new("long", [memory.key()]) };
+    let search = Search { max_entries: 1_000, ..Search::new("long", [memory.key()]) };
     assert_eq!(texts(&recall, search).len(), 500, "{refused} updates were refused");
 }
 

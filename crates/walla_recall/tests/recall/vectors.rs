@@ -17,7 +17,7 @@ pub fn embedder(name: &str) -> Embedder {
 
 /// A model without a budget, for whose vectors searches wait.
 fn patient() -> RecallOptions {
-    RecallOptions { embed_budget: None, time_max: LONG, ..RecallOptions::default() }
+    RecallOptions { embed_budget: None, max_time: LONG, ..RecallOptions::default() }
 }
 
 fn with_embedder() -> Recall {
@@ -109,7 +109,7 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
 fn searches_beyond_the_queue_of_the_model_wait_for_room() {
     let recall = Recall::new(patient());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
-    let embedder = EmbedderOptions { requests_max: 4, ..EmbedderOptions::default() };
+    let embedder = EmbedderOptions { max_requests: 4, ..EmbedderOptions::default() };
     recall.set_embedder(Some(Embedder::load(path, embedder).unwrap()));
     let mut memories = Vec::new();
     let mut searches = Vec::new();
@@ -154,10 +154,10 @@ fn no_vector_of_another_model_is_compared() {
 /// With a budget the model computes only in frames; asks do not wait longer than the limit.
 #[test]
 fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
-    let time_max = Duration::from_millis(50);
+    let max_time = Duration::from_millis(50);
     let options = RecallOptions {
         embed_budget: Some(Duration::from_millis(1)),
-        time_max,
+        max_time,
         ..RecallOptions::default()
     };
     let recall = Recall::new(options);
@@ -167,7 +167,7 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
     recall.update(&mut memory).unwrap();
     let start = Instant::now();
     let found = recall.search(Search::new("well", [memory.key()])).wait();
-    assert!(start.elapsed() >= time_max * 3 / 4, "it waits for the vector first");
+    assert!(start.elapsed() >= max_time * 3 / 4, "it waits for the vector first");
     assert!(!found.has_vectors && found.entries.len() == 1, "words alone: {found:?}");
     assert_eq!(recall.stats().without_vector, 1);
     assert!(recall.is_embedding());
@@ -175,7 +175,7 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
     let start = Instant::now();
     let mut has_vectors = false;
     while !has_vectors {
-        let search = Search { entries_max: 3, ..Search::new("well", [memory.key()]) };
+        let search = Search { max_entries: 3, ..Search::new("well", [memory.key()]) };
         let mut pending = recall.search(search);
         has_vectors = loop {
             recall.frame();

@@ -153,7 +153,7 @@ pub(crate) fn get_event(
         tag::TOKENS => {
             let mut run = TokenRun::new();
             let tokens = reader.len()?;
-            if tokens > TokenRun::TOKENS_MAX {
+            if tokens > TokenRun::MAX_TOKENS {
                 return Err(Defect::value("tokens", "too many"));
             }
             for _ in 0..tokens {
@@ -268,9 +268,9 @@ fn put_call_error(writer: &mut Writer<'_>, error: &CallError) {
             writer.u8(3);
             writer.text(property);
         }
-        CallError::TooLong { bytes_max } => {
+        CallError::TooLong { max_bytes } => {
             writer.u8(4);
-            writer.len(*bytes_max);
+            writer.len(*max_bytes);
         }
         CallError::Unfinished => writer.u8(5),
         CallError::Unmarked => writer.u8(6),
@@ -285,8 +285,8 @@ fn get_call_error(reader: &mut Reader<'_>) -> Result<CallError, Defect> {
         2 => CallError::NotAllowed { name: reader.text()?.to_owned() },
         3 => CallError::InvalidArgument { property: reader.text()?.to_owned(), reason: RECORDED },
         4 => {
-            let bytes_max = usize::try_from(reader.number()?).map_err(|_| Defect::Number)?;
-            CallError::TooLong { bytes_max }
+            let max_bytes = usize::try_from(reader.number()?).map_err(|_| Defect::Number)?;
+            CallError::TooLong { max_bytes }
         }
         5 => CallError::Unfinished,
         6 => CallError::Unmarked,

@@ -13,20 +13,20 @@ use super::wire::{Defect, Reader, Writer};
 pub(super) fn put_failure(writer: &mut Writer<'_>, error: &ReplyError) {
     match error {
         ReplyError::UnknownAgent => writer.u8(1),
-        ReplyError::TooManyAgents { agents_max } => {
+        ReplyError::TooManyAgents { max_agents } => {
             writer.u8(2);
-            writer.number(*agents_max);
+            writer.number(*max_agents);
         }
         ReplyError::Busy { waiting } => {
             writer.u8(3);
             writer.number(*waiting);
         }
-        ReplyError::TooManyAsks { asks, asks_max, bytes, bytes_max } => {
+        ReplyError::TooManyAsks { asks, max_asks, bytes, max_bytes } => {
             writer.u8(4);
             writer.number(*asks);
-            writer.number(*asks_max);
+            writer.number(*max_asks);
             writer.number(*bytes);
-            writer.number(*bytes_max);
+            writer.number(*max_bytes);
         }
         ReplyError::PromptTooLong { prompt_tokens, context_tokens } => {
             writer.u8(5);
@@ -78,13 +78,13 @@ pub(super) fn get_failure(reader: &mut Reader<'_>) -> Result<ReplyError, Defect>
     Ok(match reader.u8()? {
         0 => ReplyError::Text(reader.text()?.to_owned()),
         1 => ReplyError::UnknownAgent,
-        2 => ReplyError::TooManyAgents { agents_max: reader.u32()? },
+        2 => ReplyError::TooManyAgents { max_agents: reader.u32()? },
         3 => ReplyError::Busy { waiting: reader.u32()? },
         4 => ReplyError::TooManyAsks {
             asks: reader.u32()?,
-            asks_max: reader.u32()?,
+            max_asks: reader.u32()?,
             bytes: reader.number()?,
-            bytes_max: reader.number()?,
+            max_bytes: reader.number()?,
         },
         5 => ReplyError::PromptTooLong {
             prompt_tokens: reader.u32()?,

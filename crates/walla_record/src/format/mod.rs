@@ -35,10 +35,10 @@ pub(crate) const VERSION: u16 = 3;
 pub(crate) const CHUNK_HEAD_BYTES: usize = 16;
 
 /// Maximum bytes of the records of a chunk.
-pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 20;
+pub(crate) const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of a record.
-pub(crate) const RECORD_BYTES_MAX: usize = 8 << 20;
+pub(crate) const MAX_RECORD_BYTES: usize = 8 << 20;
 
 /// 64-bit FNV-1a over the head and the data of a chunk.
 pub(crate) fn checksum(chunk: u32, lengths: [u32; 2], data: &[u8]) -> u64 {

@@ -115,9 +115,9 @@ pub(super) fn get_call(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<CallId,
 pub(super) fn put_spec(writer: &mut Writer<'_>, ids: &mut Ids, spec: &AgentSpec) {
     writer.text(&spec.persona);
     put_sampling(writer, &spec.sampling);
-    writer.number(spec.reply_tokens_max);
+    writer.number(spec.max_reply_tokens);
     writer.bool(spec.thinking);
-    writer.number(spec.reasoning_tokens_max);
+    writer.number(spec.max_reasoning_tokens);
     writer.option(spec.voice_rate, Writer::float);
     writer.signed(spec.priority.into());
     put_detail(writer, spec.detail);
@@ -135,9 +135,9 @@ pub(super) fn get_spec(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<AgentSp
     Ok(AgentSpec {
         persona: reader.text()?.to_owned(),
         sampling: get_sampling(reader)?,
-        reply_tokens_max: reader.u32()?,
+        max_reply_tokens: reader.u32()?,
         thinking: reader.bool()?,
-        reasoning_tokens_max: reader.u32()?,
+        max_reasoning_tokens: reader.u32()?,
         voice_rate: reader.option(Reader::float)?,
         priority: i32::try_from(reader.signed()?).map_err(|_| Defect::Number)?,
         detail: get_detail(reader)?,
@@ -158,11 +158,11 @@ pub(super) fn put_options(writer: &mut Writer<'_>, options: &AskOptions) {
     writer.option(options.notes.as_deref(), |writer, notes| {
         writer.text(&notes.heading);
         writer.list(notes.texts.iter(), |writer, text| writer.text(text));
-        writer.number(notes.tokens_max);
+        writer.number(notes.max_tokens);
     });
     writer.option(options.seed, Writer::number);
     writer.bool(options.aside);
-    writer.option(options.tokens_max, Writer::number);
+    writer.option(options.max_tokens, Writer::number);
     writer.option(options.score.as_deref(), |writer, texts| {
         writer.list(texts.iter(), |writer, text| writer.text(text));
     });
@@ -180,11 +180,11 @@ pub(super) fn get_options(reader: &mut Reader<'_>) -> Result<AskOptions, Defect>
         notes: reader.option(|reader| {
             let heading = reader.text()?.into();
             let texts = reader.list(|reader| Ok(Arc::from(reader.text()?)))?;
-            Ok(Arc::new(Notes { heading, texts, tokens_max: reader.u32()? }))
+            Ok(Arc::new(Notes { heading, texts, max_tokens: reader.u32()? }))
         })?,
         seed: reader.option(Reader::number)?,
         aside: reader.bool()?,
-        tokens_max: reader.option(Reader::u32)?,
+        max_tokens: reader.option(Reader::u32)?,
         score: reader
             .option(|reader| Ok(Arc::new(reader.list(|reader| Ok(reader.text()?.to_owned()))?)))?,
         cancel_after: reader.option(|reader| {
@@ -270,7 +270,7 @@ fn get_constraint(reader: &mut Reader<'_>) -> Result<Constraint, Defect> {
 const UNLISTED: &str = "unlistedChoices";
 
 fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
-    let Actions { set, policy, calls_max, call_bytes_max, unmarked, fault } = actions;
+    let Actions { set, policy, max_calls, max_call_bytes, unmarked, fault } = actions;
     writer.list(set.actions().iter(), |writer, action| {
         writer.text(action.name());
         writer.text(action.description());
@@ -285,8 +285,8 @@ fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
         writer.text(&parameters.to_string());
     });
     put_policy(writer, *policy);
-    writer.number(*calls_max);
-    writer.number(*call_bytes_max);
+    writer.number(*max_calls);
+    writer.number(*max_call_bytes);
     writer.bool(*unmarked == UnmarkedCalls::Refuse);
     writer.option(fault.as_deref(), |writer, fault| match fault {
         ActionError::Schema { reason } => writer.text(reason),
@@ -299,8 +299,8 @@ fn get_actions(reader: &mut Reader<'_>) -> Result<Actions, Defect> {
     let set = ActionSet::new(actions).map_err(|error| Defect::value("actions", error))?;
     Ok(Actions {
         policy: get_policy(reader)?,
-        calls_max: reader.u32()?,
-        call_bytes_max: reader.u32()?,
+        max_calls: reader.u32()?,
+        max_call_bytes: reader.u32()?,
         unmarked: match reader.bool()? {
             true => UnmarkedCalls::Refuse,
             false => UnmarkedCalls::Call,
@@ -374,7 +374,7 @@ fn fill(schema: &mut Value) -> bool {
 fn put_route(writer: &mut Writer<'_>, route: &Route) {
     writer.option(route.engine.as_deref(), Writer::text);
     writer.option(route.substitute.as_deref(), Writer::text);
-    writer.option(route.first_token_max, |writer, time| {
+    writer.option(route.max_first_token, |writer, time| {
         writer.number(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     });
     put_after_failure(writer, route.after_failure);
@@ -385,7 +385,7 @@ fn get_route(reader: &mut Reader<'_>) -> Result<Route, Defect> {
     let mut route = Route::default();
     route.engine = reader.option(|reader| Ok(Arc::from(reader.text()?)))?;
     route.substitute = reader.option(|reader| Ok(Arc::from(reader.text()?)))?;
-    route.first_token_max = reader.option(|reader| Ok(Duration::from_nanos(reader.number()?)))?;
+    route.max_first_token = reader.option(|reader| Ok(Duration::from_nanos(reader.number()?)))?;
     route.after_failure = get_after_failure(reader)?;
     route.reply_in_progress = get_in_progress(reader)?;
     Ok(route)

@@ -12,7 +12,7 @@
 //! 1. The frame side encodes records into a buffer and never waits for the thread: a full queue
 //!    ends the recording.
 //! 2. A buffer is handed over when it is full, and at the latest 100 ms after its first record if
-//!    the host calls the client; [`EngineClient::wait_max`] lets a host without frames call it.
+//!    the host calls the client; [`EngineClient::max_wait`] lets a host without frames call it.
 //! 3. The thread writes a chunk, and asks the system to store it, every half second in which there
 //!    were records.
 
@@ -47,16 +47,16 @@ const BUFFER_CAPACITY: usize = BUFFER_BYTES + (8 << 10);
 
 /// Number of buffers that may wait for the disk: at least 25 seconds, because a buffer has at least
 /// 100 ms or 64 KiB.
-const BUFFERS_MAX: usize = 256;
+const MAX_BUFFERS: usize = 256;
 
 /// Maximum bytes in these buffers: a command may have megabytes.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// Maximum time in a buffer, in microseconds.
 const BUFFER_MICROS: u64 = 100_000;
 
 /// Maximum wait for the last chunk when the recorder is dropped.
-const CLOSE_MAX: Duration = Duration::from_secs(2);
+const MAX_CLOSE: Duration = Duration::from_secs(2);
 
 /// A client that records the commands and events of its host. It behaves as the client that it
 /// contains.
@@ -174,7 +174,7 @@ impl Recorder {
         let full = std::mem::replace(&mut front.buffer, next);
         let bytes = self.shared.waiting_bytes.fetch_add(full.len(), Ordering::Relaxed);
         // One buffer may have any size.
-        let has_room = bytes == 0 || bytes + full.len() <= WAITING_BYTES_MAX;
+        let has_room = bytes == 0 || bytes + full.len() <= MAX_WAITING_BYTES;
         if !has_room || self.shared.full.push(full).is_err() {
             self.shared.fail(RecordError::Behind { bytes });
         }
@@ -308,10 +308,10 @@ impl EngineClient for Recorder {
         self.client.budget()
     }
 
-    fn wait_max(&self) -> Option<Duration> {
+    fn max_wait(&self) -> Option<Duration> {
         let is_waiting = !self.has_ended() && !self.lock().buffer.is_empty();
         let own = is_waiting.then_some(Duration::from_micros(BUFFER_MICROS));
-        own.into_iter().chain(self.client.wait_max()).min()
+        own.into_iter().chain(self.client.max_wait()).min()
     }
 
     fn stop(&self) {
@@ -343,7 +343,7 @@ impl Drop for Recorder {
         self.close();
         let Some(thread) = self.thread.take() else { return };
         let begun = Instant::now();
-        while !thread.is_finished() && begun.elapsed() < CLOSE_MAX {
+        while !thread.is_finished() && begun.elapsed() < MAX_CLOSE {
             thread::sleep(Duration::from_micros(200));
         }
     }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_queue::ArrayQueue;
 
-use super::{BUFFER_CAPACITY, BUFFERS_MAX};
+use super::{BUFFER_CAPACITY, MAX_BUFFERS};
 use crate::error::RecordError;
 use crate::writer;
 
@@ -107,8 +107,8 @@ impl RecordingFile {
     ) -> Result<Self, RecordError> {
         let shared = Arc::new(Shared {
             path,
-            full: ArrayQueue::new(BUFFERS_MAX),
-            empty: ArrayQueue::new(BUFFERS_MAX),
+            full: ArrayQueue::new(MAX_BUFFERS),
+            empty: ArrayQueue::new(MAX_BUFFERS),
             waiting_bytes: AtomicUsize::new(0),
             error: OnceLock::new(),
             bytes: AtomicU64::new(0),

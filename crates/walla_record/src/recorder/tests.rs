@@ -63,12 +63,12 @@ fn copies_of_caches_are_not_recorded() {
 #[test]
 fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
     let recorder = stalled();
-    for sent in 0..=BUFFERS_MAX {
+    for sent in 0..=MAX_BUFFERS {
         assert!(recorder.status().is_recording(), "{sent} buffers wait");
         recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
     }
     let status = recorder.status();
-    let bytes_min = BUFFERS_MAX * BUFFER_BYTES;
+    let bytes_min = MAX_BUFFERS * BUFFER_BYTES;
     assert!(matches!(status.error(), Some(RecordError::Behind { bytes }) if *bytes >= bytes_min));
     recorder.try_send(turns(1)).expect("the session goes on");
 }
@@ -82,7 +82,7 @@ fn bytes_that_wait_for_the_disk_are_limited() {
         recorder.try_send(turns(7 << 20)).expect("the engine takes it");
         sent += 7 << 20;
     }
-    assert!((WAITING_BYTES_MAX..WAITING_BYTES_MAX + (8 << 20)).contains(&sent), "{sent}");
+    assert!((MAX_WAITING_BYTES..MAX_WAITING_BYTES + (8 << 20)).contains(&sent), "{sent}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub struct Replay<'a> {
     session: Session,
     timeline: Timeline,
     recording: &'a Recording,
-    wait_max: Duration,
+    max_wait: Duration,
 }
 
 /// Why a replay could not run to its end.
@@ -90,13 +90,13 @@ impl<'a> Replay<'a> {
     pub fn new(recording: &'a Recording) -> Self {
         let session = Session::new(recording);
         let timeline = Timeline::new(recording, &session);
-        Self { session, timeline, recording, wait_max: Duration::from_secs(120) }
+        Self { session, timeline, recording, max_wait: Duration::from_secs(120) }
     }
 
     /// Maximum time without progress. Default: 120 s.
     #[must_use]
-    pub fn wait_max(self, wait_max: Duration) -> Self {
-        Self { wait_max, ..self }
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
     }
 
     /// Checks that an engine can repeat the recording: the same model and the same settings.

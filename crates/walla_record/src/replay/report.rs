@@ -136,12 +136,12 @@ fn compare_tokens(expected: &ReplyText, got: &ReplyText) -> Result<u32, Unequal>
 }
 
 /// Maximum bytes of a text in a difference.
-const SHOWN_BYTES_MAX: usize = 60;
+const MAX_SHOWN_BYTES: usize = 60;
 
 fn text_at(text: &str, at: usize) -> Differing {
     let rest = text.get(text.floor_char_boundary(at)..).unwrap_or_default();
     Differing::Text(
-        rest.get(..rest.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or_default().into(),
+        rest.get(..rest.floor_char_boundary(MAX_SHOWN_BYTES)).unwrap_or_default().into(),
     )
 }
 

@@ -102,10 +102,10 @@ impl<'a> Run<'a> {
                 if state.is_over() {
                     return Err(ReplayError::EngineGone(reason(&state)));
                 }
-                if moved.elapsed() > self.replay.wait_max {
+                if moved.elapsed() > self.replay.max_wait {
                     let ended = |got: &&ReplyText| got.end.is_none();
                     let waiting = self.got.iter().flatten().filter(ended).count();
-                    let seconds = self.replay.wait_max.as_secs();
+                    let seconds = self.replay.max_wait.as_secs();
                     return Err(ReplayError::Stuck { seconds, waiting });
                 }
                 thread::sleep(PAUSE);
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         for agent in self.added.drain() {
             let mut command = Command::RemoveAgent { agent };
             while let Err(TrySendError::Full(refused)) = self.client.try_send(command) {
-                if begun.elapsed() > self.replay.wait_max {
+                if begun.elapsed() > self.replay.max_wait {
                     return;
                 }
                 command = refused;

@@ -20,7 +20,7 @@ fn child_that_records() {
     let client = recorder(&path, options());
     let mut host = Host::new(&client, 1);
     let agents: Vec<_> =
-        (0..4).map(|seed| host.add(AgentSpec { reply_tokens_max: 100, ..speaker(seed) })).collect();
+        (0..4).map(|seed| host.add(AgentSpec { max_reply_tokens: 100, ..speaker(seed) })).collect();
     while begun.elapsed() < TIMEOUT {
         for agent in &agents {
             host.chat(*agent, "Tell me more.");

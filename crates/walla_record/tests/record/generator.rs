@@ -137,8 +137,8 @@ fn actions(dice: &mut Dice) -> Actions {
     let fault = |dice: &mut Dice| Arc::new(ActionError::Schema { reason: dice.text() });
     Actions {
         policy: policy(dice),
-        calls_max: dice.number(),
-        call_bytes_max: dice.number(),
+        max_calls: dice.number(),
+        max_call_bytes: dice.number(),
         unmarked: if dice.one_in(2) { UnmarkedCalls::Call } else { UnmarkedCalls::Refuse },
         fault: dice.maybe(fault),
         ..Actions::new(ActionSet::new(set).expect("a set"))
@@ -149,7 +149,7 @@ fn route(dice: &mut Dice) -> Route {
     let mut route = Route::default();
     route.engine = dice.maybe(|dice| dice.text().into());
     route.substitute = dice.maybe(|dice| dice.text().into());
-    route.first_token_max = dice.maybe(|dice| Duration::from_nanos(dice.long()));
+    route.max_first_token = dice.maybe(|dice| Duration::from_nanos(dice.long()));
     route.after_failure = dice.pick(&[AfterFailure::End, AfterFailure::Continue]);
     route.reply_in_progress = dice.pick(&[ReplyInProgress::Finish, ReplyInProgress::Cancel]);
     route
@@ -164,9 +164,9 @@ fn spec(dice: &mut Dice, ids: &mut Ids) -> AgentSpec {
     AgentSpec {
         persona: dice.text(),
         sampling: sampling(dice),
-        reply_tokens_max: dice.number(),
+        max_reply_tokens: dice.number(),
         thinking: dice.one_in(2),
-        reasoning_tokens_max: dice.number(),
+        max_reasoning_tokens: dice.number(),
         voice_rate: dice.maybe(Dice::float),
         priority: dice.number() as i32,
         detail: detail(dice),
@@ -191,11 +191,11 @@ fn options(dice: &mut Dice) -> AskOptions {
         opening: dice.maybe(|dice| Arc::new(dice.text())),
         notes: dice.maybe(|dice| {
             let heading = dice.text().into();
-            Arc::new(Notes { heading, tokens_max: dice.number(), ..Notes::new(dice.texts()) })
+            Arc::new(Notes { heading, max_tokens: dice.number(), ..Notes::new(dice.texts()) })
         }),
         seed: dice.maybe(Dice::long),
         aside: dice.one_in(2),
-        tokens_max: dice.maybe(Dice::number),
+        max_tokens: dice.maybe(Dice::number),
         score: dice.maybe(|dice| Arc::new(dice.texts())),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
@@ -318,13 +318,13 @@ fn failure(dice: &mut Dice) -> ReplyError {
     ];
     match dice.below(16) {
         0 => ReplyError::UnknownAgent,
-        1 => ReplyError::TooManyAgents { agents_max: dice.number() },
+        1 => ReplyError::TooManyAgents { max_agents: dice.number() },
         2 => ReplyError::Busy { waiting: dice.number() },
         3 => ReplyError::TooManyAsks {
             asks: dice.number(),
-            asks_max: dice.number(),
+            max_asks: dice.number(),
             bytes: dice.long(),
-            bytes_max: dice.long(),
+            max_bytes: dice.long(),
         },
         4 => ReplyError::PromptTooLong {
             prompt_tokens: dice.number(),
@@ -404,7 +404,7 @@ fn event(dice: &mut Dice, ids: &mut Ids) -> Event {
             let errors = [
                 CallError::UnknownAction { name: dice.text() },
                 CallError::NotAllowed { name: dice.text() },
-                CallError::TooLong { bytes_max: dice.number() as usize },
+                CallError::TooLong { max_bytes: dice.number() as usize },
                 CallError::Unfinished,
                 CallError::Syntax { reason: "as recorded" },
                 CallError::InvalidArgument { property: dice.text(), reason: "as recorded" },

@@ -11,7 +11,7 @@ use crate::kit::Dice;
 use crate::round_trip::{bytes, recording};
 
 fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
-    Recording::read(bytes, Limits { records_max: 10_000, bytes_max: 1 << 20 })
+    Recording::read(bytes, Limits { max_records: 10_000, max_bytes: 1 << 20 })
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn a_length_allocates_nothing() {
 #[test]
 fn limits_hold() {
     let bytes = bytes(&recording(5, 200));
-    let records = Recording::read(&*bytes, Limits { records_max: 100, ..Limits::default() });
+    let records = Recording::read(&*bytes, Limits { max_records: 100, ..Limits::default() });
     assert!(matches!(records, Err(ReadError::TooLarge { what: "records", max: 100 })));
-    let limits = Limits { bytes_max: 100, ..Limits::default() };
+    let limits = Limits { max_bytes: 100, ..Limits::default() };
     let size = Recording::read(&*bytes, limits);
     assert!(matches!(size, Err(ReadError::TooLarge { max: 100, .. })), "{size:?}");
 }
@@ -238,7 +238,7 @@ fn the_memory_of_lists_is_limited() {
     }
     // Commands without content, which are larger than their bytes.
     let removals = sealed(&[23, 2].repeat(0xffff));
-    let limits = Limits { records_max: 100_000, bytes_max: 1 << 20 };
+    let limits = Limits { max_records: 100_000, max_bytes: 1 << 20 };
     let read = Recording::read(&*removals, limits);
     assert!(matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", .. })), "{read:?}");
 }
@@ -282,6 +282,6 @@ fn impossible_numbers_overflow_nothing() {
         client.try_send(ask).expect("room");
         client.frame();
         assert_eq!(client.try_recv().is_some(), pace == Pace::Immediate, "{pace:?}");
-        let _far = client.wait_max();
+        let _far = client.max_wait();
     }
 }

@@ -60,7 +60,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: Some(8),
+        max_agents: Some(8),
         context_tokens: 256,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model(7)))
@@ -71,9 +71,9 @@ pub fn options() -> EngineOptions {
 pub fn other_options() -> EngineOptions {
     EngineOptions {
         threads: Some(2),
-        agents_max: Some(3),
-        rows_max: Some(24),
-        prefill_tokens_max: Some(7),
+        max_agents: Some(3),
+        max_rows: Some(24),
+        max_prefill_tokens: Some(7),
         background_prefill: false,
         ..options()
     }
@@ -106,7 +106,7 @@ pub fn speaker(seed: u64) -> AgentSpec {
     let sampling = Sampling::builder().temperature(1.0).top_k(0).top_p(1.0).min_p(0.0).seed(seed);
     AgentSpec {
         sampling: sampling.build().expect("valid"),
-        reply_tokens_max: 24,
+        max_reply_tokens: 24,
         ..AgentSpec::new(format!("You are agent {seed}."))
     }
 }

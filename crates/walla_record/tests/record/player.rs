@@ -134,7 +134,7 @@ fn a_pause_stops_the_time_of_a_player() {
         .try_send(Command::ask(agent, ReplyId::unique(), Prompt::Chat("Hello!".into())))
         .expect("room");
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!((client.try_recv(), client.wait_max()), (None, None));
+    assert_eq!((client.try_recv(), client.max_wait()), (None, None));
     client.set_paused(false);
     let begun = Instant::now();
     loop {
@@ -142,7 +142,7 @@ fn a_pause_stops_the_time_of_a_player() {
         match client.try_recv() {
             Some(event) if event.what.is_terminal() => return,
             Some(_) => {}
-            None => std::thread::sleep(client.wait_max().expect("an event is due")),
+            None => std::thread::sleep(client.max_wait().expect("an event is due")),
         }
     }
 }

@@ -145,7 +145,7 @@ fn an_ask_that_never_began_is_left_out() {
     let path = folder.path().join("session.walla");
     let client_of_host = recorder(&path, options());
     let mut host = Host::new(&client_of_host, 1);
-    let agent = host.add(AgentSpec { reply_tokens_max: 200, ..speaker(3) });
+    let agent = host.add(AgentSpec { max_reply_tokens: 200, ..speaker(3) });
     host.chat(agent, "first");
     let waiting = host.chat(agent, "second");
     host.send(Command::Cancel { agent, reply_id: waiting });

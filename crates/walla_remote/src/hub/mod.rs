@@ -6,7 +6,7 @@
 //! 2. A reply ends once: [`Hub::end_reply`] takes it from its agent. Progress of a
 //!    request whose reply has ended is ignored.
 //! 3. While the client's queue is full, no progress is received, so that requests wait, and with
-//!    them the connections. Commands are received until [`OUTBOX_MAX`] events wait.
+//!    them the connections. Commands are received until [`MAX_OUTBOX`] events wait.
 //! 4. Asks that wait for a request are ordered by arrival. A step of priority counts like one
 //!    second, so each ask is served in bounded time.
 
@@ -22,7 +22,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{self, JoinSet};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, Ask, CacheError, Command, Event, FinishReason, ReplyError,
+    AgentId, Ask, CacheError, Command, Event, FinishReason, MAX_ASKS_WAITING, ReplyError,
     ReplyEvent, ReplyId, Usage,
 };
 
@@ -31,10 +31,10 @@ use crate::channels::Channels;
 use crate::http::{Report, Server};
 
 /// Maximum number of events that wait for the client before commands wait too.
-const OUTBOX_MAX: usize = 4_096;
+const MAX_OUTBOX: usize = 4_096;
 
 /// Capacity of the channel of progress.
-const PROGRESS_MAX: usize = 256;
+const MAX_PROGRESS: usize = 256;
 
 /// Time that a step of priority counts.
 const PRIORITY_MICROS: i64 = 1_000_000;
@@ -79,7 +79,7 @@ impl Hub {
         channels: Arc<Channels>,
         commands: mpsc::Receiver<Command>,
     ) -> Self {
-        let (reporter, reports) = mpsc::channel(PROGRESS_MAX);
+        let (reporter, reports) = mpsc::channel(MAX_PROGRESS);
         Self {
             server,
             requests,
@@ -114,7 +114,7 @@ impl Hub {
                     self.reason = "the engine was stopped";
                     return;
                 }
-                command = self.commands.recv(), if self.outbox.len() < OUTBOX_MAX => {
+                command = self.commands.recv(), if self.outbox.len() < MAX_OUTBOX => {
                     Input::Command(command)
                 }
                 report = self.reports.recv(), if self.outbox.is_empty() => Input::Report(report),
@@ -169,7 +169,7 @@ impl Hub {
     fn command(&mut self, command: Command) {
         match command {
             Command::AddAgent { agent, spec } => {
-                let has_room = self.agents.len() < self.server.options.agents_max as usize;
+                let has_room = self.agents.len() < self.server.options.max_agents as usize;
                 if has_room && !self.agents.contains_key(&agent) {
                     self.agents.insert(agent, Agent::new(*spec));
                 }
@@ -210,7 +210,7 @@ impl Hub {
                     (None, Some(source)) => Some(source.fork()),
                     (None, None) => None,
                 };
-                let has_room = self.agents.len() < self.server.options.agents_max as usize;
+                let has_room = self.agents.len() < self.server.options.max_agents as usize;
                 if let Some(copy) = copy.filter(|_| has_room) {
                     self.agents.entry(agent).or_insert(copy);
                 }
@@ -236,21 +236,21 @@ impl Hub {
 
     fn ask(&mut self, id: AgentId, ask: Ask) -> Result<(), ReplyError> {
         let options = &self.server.options;
-        let (asks, asks_max, agents_max) = (self.asks_open, options.asks_max, options.agents_max);
-        let (bytes, bytes_max) = (self.ask_bytes, options.ask_bytes_max);
-        let is_full = self.agents.len() >= agents_max as usize;
+        let (asks, max_asks, max_agents) = (self.asks_open, options.max_asks, options.max_agents);
+        let (bytes, max_bytes) = (self.ask_bytes, options.max_ask_bytes);
+        let is_full = self.agents.len() >= max_agents as usize;
         let Some(agent) = self.agents.get_mut(&id) else {
             return Err(if is_full {
-                ReplyError::TooManyAgents { agents_max }
+                ReplyError::TooManyAgents { max_agents }
             } else {
                 ReplyError::UnknownAgent
             });
         };
-        if agent.asks.len() >= ASKS_WAITING_MAX {
-            return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
+        if agent.asks.len() >= MAX_ASKS_WAITING {
+            return Err(ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 });
         }
-        if asks >= asks_max || bytes_of(&ask) > bytes_max.saturating_sub(bytes) {
-            return Err(ReplyError::TooManyAsks { asks, asks_max, bytes, bytes_max });
+        if asks >= max_asks || bytes_of(&ask) > max_bytes.saturating_sub(bytes) {
+            return Err(ReplyError::TooManyAsks { asks, max_asks, bytes, max_bytes });
         }
         self.asks_open += 1;
         self.ask_bytes += bytes_of(&ask);

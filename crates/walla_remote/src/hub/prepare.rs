@@ -45,7 +45,7 @@ pub(super) fn prepare(
         }
         TooLong::Refuse(error) => failed(error),
     })?;
-    if agent.spec.reply_tokens_max == 0 {
+    if agent.spec.max_reply_tokens == 0 {
         let reason = FinishReason::Length;
         return Err(ReplyEvent::Finished { reason, usage: Usage::default() });
     }
@@ -72,9 +72,9 @@ pub(super) fn prepare(
         unmarked: actions
             .filter(|_| policy.is_some())
             .map(|actions| (actions.set.clone(), actions.unmarked)),
-        calls_max: actions.map_or(0, |actions| actions.calls_max),
-        call_bytes_max: actions.map_or(4_096, |actions| actions.call_bytes_max as usize),
-        reply_bytes_max: options.sizes.reply_bytes,
+        max_calls: actions.map_or(0, |actions| actions.max_calls),
+        max_call_bytes: actions.map_or(4_096, |actions| actions.max_call_bytes as usize),
+        max_reply_bytes: options.sizes.reply_bytes,
         stop_strings: spec.stop_strings.clone(),
         has_candidates: spec.sampling.candidates() > 0,
     };
@@ -90,14 +90,14 @@ enum TooLong {
 
 /// Drops the oldest turns until the conversation fits in the context, half of it at once.
 fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result<(), TooLong> {
-    let AgentSpec { persona, reply_tokens_max, context_policy, .. } = &agent.spec;
+    let AgentSpec { persona, max_reply_tokens, context_policy, .. } = &agent.spec;
     let bytes = |turn: &Turn| turn.text.len() + 4 * BYTES_PER_TOKEN;
-    let reply_tokens = (*reply_tokens_max).min(context_tokens / 2);
-    let bytes_max = (context_tokens - reply_tokens) as usize * BYTES_PER_TOKEN;
+    let reply_tokens = (*max_reply_tokens).min(context_tokens / 2);
+    let max_bytes = (context_tokens - reply_tokens) as usize * BYTES_PER_TOKEN;
     let fixed = persona.len() + question.map_or(0, str::len);
     let turns = agent.history.turns();
     let total = fixed + turns.iter().map(bytes).sum::<usize>();
-    if total <= bytes_max {
+    if total <= max_bytes {
         return Ok(());
     }
     let too_long = |bytes: usize| {
@@ -109,11 +109,11 @@ fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result
         ContextPolicy::Stop => return Err(TooLong::Stop),
         ContextPolicy::DropOldest => {}
     }
-    if fixed > bytes_max {
+    if fixed > max_bytes {
         return Err(too_long(fixed));
     }
     // Half of the space, so that the beginning of the prompt stays the same for some asks.
-    let goal = fixed + (bytes_max - fixed) / 2;
+    let goal = fixed + (max_bytes - fixed) / 2;
     let (mut left, mut dropped) = (total, 0);
     while dropped < turns.len() {
         let is_begin = |at: usize| {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task;
 use walla_runtime::{
-    AgentId, Ask, Call, CallId, DELTA_BYTES_MAX, FinishReason, History, InlineText, Prompt,
+    AgentId, Ask, Call, CallId, FinishReason, History, InlineText, MAX_DELTA_BYTES, Prompt,
     RefusedCall, ReplyError, ReplyEvent, ReplyId, Usage,
 };
 
@@ -48,7 +48,7 @@ impl Hub {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
         let prompt = std::mem::replace(&mut ask.prompt, Prompt::Continue);
-        let applied = agent.history.apply(prompt, History::TURNS_MAX).map_err(ReplyEvent::Failed);
+        let applied = agent.history.apply(prompt, History::MAX_TURNS).map_err(ReplyEvent::Failed);
         let prepared = applied.and_then(|prompt| {
             ask.prompt = prompt;
             prepare(&self.server, id, agent, &ask)
@@ -177,11 +177,11 @@ impl Hub {
         agent: AgentId,
         reply_id: ReplyId,
         text: &str,
-        delta: impl Fn(InlineText<DELTA_BYTES_MAX>, u32) -> ReplyEvent,
+        delta: impl Fn(InlineText<MAX_DELTA_BYTES>, u32) -> ReplyEvent,
     ) {
         let (mut rest, mut tokens) = (text, 1);
         while !rest.is_empty() {
-            let (piece, behind) = rest.split_at(rest.floor_char_boundary(DELTA_BYTES_MAX));
+            let (piece, behind) = rest.split_at(rest.floor_char_boundary(MAX_DELTA_BYTES));
             let mut inline = InlineText::new();
             inline.push(piece);
             self.emit(agent, reply_id, delta(inline, std::mem::take(&mut tokens)));

@@ -27,9 +27,9 @@ pub fn options(server: &Server) -> RemoteOptions {
     let mut options = RemoteOptions::new(server.url(), "m");
     options.limits.connect = LONG;
     (options.limits.first_token, options.limits.next_token) = (LONG, LONG);
-    options.retries.retries_max = 2;
+    options.retries.max_retries = 2;
     options.retries.pause_min = Duration::from_millis(1);
-    options.retries.pause_max = Duration::from_millis(4);
+    options.retries.max_pause = Duration::from_millis(4);
     options
 }
 
@@ -298,7 +298,7 @@ fn requests_are_bounded_and_served_by_priority() {
         parts
     });
     let mut options = options(&server);
-    options.requests_max = 1;
+    options.max_requests = 1;
     let client = client(options);
     client.set_paused(true);
     let agents =
@@ -323,7 +323,7 @@ fn a_long_conversation_drops_its_oldest_turns_or_is_refused() {
     let spec = |context_policy| {
         let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle().take(40);
         let turns = speakers.map(|speaker| turn(speaker, &"word ".repeat(20))).collect();
-        AgentSpec { context_policy, turns, reply_tokens_max: 50, ..AgentSpec::new("persona") }
+        AgentSpec { context_policy, turns, max_reply_tokens: 50, ..AgentSpec::new("persona") }
     };
     let asked = |policy| {
         let agent = add(&client, spec(policy));
@@ -474,14 +474,14 @@ fn a_request_is_repeated_only_before_the_first_token() {
 fn open_asks_are_bounded() {
     let server = Server::start(|_| vec![Part::Pause(ENDLESS)]);
     let mut options = options(&server);
-    (options.asks_max, options.ask_bytes_max, options.agents_max) = (3, 100, 3);
+    (options.max_asks, options.max_ask_bytes, options.max_agents) = (3, 100, 3);
     let client = client(options);
     let agents = [0; 4].map(|_| add(&client, AgentSpec::new("")));
     let refused = |agent, question: &str| match hear(&client, ask(&client, agent, question)).end {
         Some(ReplyEvent::Failed(error)) => error,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(agents[3], "?"), ReplyError::TooManyAgents { agents_max: 3 });
+    assert_eq!(refused(agents[3], "?"), ReplyError::TooManyAgents { max_agents: 3 });
     let first = ask(&client, agents[0], &"x".repeat(60));
     let error = refused(agents[1], &"x".repeat(60));
     let expected = "1 asks with 60 bytes have not ended; at most 3 with 100 bytes may be open";

@@ -325,7 +325,7 @@ fn each_story_ends_once_with_its_text() {
         Story::new(seed).response(*attempt - 1)
     });
     let mut options = options(&server);
-    options.requests_max = 48;
+    options.max_requests = 48;
     options.sizes.event_bytes = 64 << 10;
     options.sizes.reply_bytes = 64 << 10;
     // Only stories that end by them have short limits: on a busy machine others would too.

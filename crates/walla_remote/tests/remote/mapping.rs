@@ -48,8 +48,8 @@ fn sampling() -> Sampling {
 fn settings_have_the_names_of_each_server() {
     let spec = || AgentSpec {
         sampling: sampling(),
-        reply_tokens_max: 33,
-        reasoning_tokens_max: 100,
+        max_reply_tokens: 33,
+        max_reasoning_tokens: 100,
         priority: 3,
         stop_strings: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
         ..AgentSpec::new("You are Greta.")
@@ -323,7 +323,7 @@ fn calls_are_checked_delivered_and_answered() {
     });
     let client = client(options(&server));
     let spec =
-        AgentSpec { actions: Some(Actions { calls_max: 9, ..actions() }), ..AgentSpec::new("") };
+        AgentSpec { actions: Some(Actions { max_calls: 9, ..actions() }), ..AgentSpec::new("") };
     let greta = add(&client, spec);
     let heard = hear(&client, ask(&client, greta, "Two nails!"));
     assert_eq!(heard.text, "Sure. ");
@@ -445,7 +445,7 @@ fn open_calls_are_bounded() {
     stream.push_str(&done(1, 2));
     let (server, _) = recording(move |_| vec![bytes(&*stream), Part::Close]);
     let client = client(options(&server));
-    let actions = Actions { calls_max: 100, ..actions() };
+    let actions = Actions { max_calls: 100, ..actions() };
     let agent = add(&client, AgentSpec { actions: Some(actions), ..AgentSpec::new("") });
     let heard = hear(&client, ask(&client, agent, "?"));
     let refused = heard.others.iter().filter(|event| matches!(event, ReplyEvent::CallRefused(_)));
@@ -482,9 +482,9 @@ fn calls_are_limited() {
         (reason, calls, refused.count())
     };
     assert_eq!(of(actions()), (FinishReason::EndOfTurn, 3, 0));
-    let two = Actions { calls_max: 2, ..actions() };
+    let two = Actions { max_calls: 2, ..actions() };
     assert_eq!(of(two), (FinishReason::CallLimit, 2, 0));
-    let short = Actions { call_bytes_max: 20, ..actions() };
+    let short = Actions { max_call_bytes: 20, ..actions() };
     assert_eq!(of(short), (FinishReason::EndOfTurn, 0, 3));
     let off = Actions { policy: ActionPolicy::Off, ..actions() };
     assert_eq!(of(off), (FinishReason::EndOfTurn, 0, 3));

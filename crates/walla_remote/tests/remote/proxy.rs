@@ -84,7 +84,7 @@ fn asks_a_server() {
     let mut options = RemoteOptions::new(url, "m");
     options.key = Some(ApiKey::from_fn(|| Ok(KEY.into())));
     options.allow_plain_http = true;
-    options.retries.retries_max = 0;
+    options.retries.max_retries = 0;
     options.limits.connect = Duration::from_secs(2);
     options.root_certificates.extend(variable("WALLA_TEST_ROOT"));
     match variable("WALLA_TEST_PROXY") {

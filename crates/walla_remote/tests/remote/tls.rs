@@ -33,7 +33,7 @@ fn remote(server: &Server, roots: &[String]) -> RemoteOptions {
     let mut options = options(server);
     options.url = format!("https://localhost:{}/v1", server.port());
     options.root_certificates = roots.to_vec();
-    options.retries.retries_max = 0;
+    options.retries.max_retries = 0;
     options
 }
 

@@ -518,7 +518,7 @@ fn a_pause_stops_deadlines() {
         rig.frame();
         let is_stopped = rig.b.seen().is_empty();
         std::thread::sleep(deadline);
-        let is_due = rig.router.wait_max().is_some_and(|wait| wait.is_zero());
+        let is_due = rig.router.max_wait().is_some_and(|wait| wait.is_zero());
         assert!(is_due || !is_stopped);
         rig.frame();
         assert_eq!(rig.b.seen().len(), 1);

@@ -52,7 +52,7 @@ impl Story {
     fn new(seed: u64) -> Self {
         let mut options = RouterOptions::new("a");
         let wait = Duration::from_micros(300);
-        options.health = HealthRules { failures_max: 2, wait, wait_max: 4 * wait, probes: 1 };
+        options.health = HealthRules { max_failures: 2, wait, max_wait: 4 * wait, probes: 1 };
         let router = Router::new(options);
         let talkers: Vec<_> = NAMES.into_iter().map(Talker::new).collect();
         for (at, (name, talker)) in NAMES.into_iter().zip(&talkers).enumerate() {

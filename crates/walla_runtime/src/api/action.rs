@@ -50,10 +50,10 @@ pub struct Actions {
     /// Maximum number of calls in one reply, which ends with the last one
     /// ([`FinishReason::CallLimit`](crate::FinishReason::CallLimit)). 0: none may be called.
     /// Default: 4.
-    pub calls_max: u32,
+    pub max_calls: u32,
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
-    pub call_bytes_max: u32,
+    pub max_call_bytes: u32,
     /// The treatment of calls that the model writes without the markers of its format. Default:
     /// [`UnmarkedCalls::Call`].
     pub unmarked: UnmarkedCalls,
@@ -69,16 +69,16 @@ impl Actions {
         Self {
             set,
             policy: ActionPolicy::Auto,
-            calls_max: 4,
-            call_bytes_max: CALL_BYTES_MAX,
+            max_calls: 4,
+            max_call_bytes: MAX_CALL_BYTES,
             unmarked: UnmarkedCalls::default(),
             fault: None,
         }
     }
 }
 
-/// Default of [`Actions::call_bytes_max`].
-pub(crate) const CALL_BYTES_MAX: u32 = 4_096;
+/// Default of [`Actions::max_call_bytes`].
+pub(crate) const MAX_CALL_BYTES: u32 = 4_096;
 
 /// Id of a call, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -102,7 +102,7 @@ pub enum ContextPolicy {
     /// Forget the oldest turns and keep the persona. The default.
     ///
     /// A prompt has the context without the tokens that are kept for the reply
-    /// ([`reply_tokens_max`](AgentSpec::reply_tokens_max), with the reasoning of an agent that
+    /// ([`max_reply_tokens`](AgentSpec::max_reply_tokens), with the reasoning of an agent that
     /// thinks; at most half of the context). Persona and question take a part of it; when the turns
     /// exceed the rest, half of it is forgotten at once, so that the cache stays valid in between.
     /// The first turns are forgotten earlier, by up to that half: agents that began to talk
@@ -133,25 +133,25 @@ pub struct AgentSpec {
     /// Sampling settings.
     pub sampling: Sampling,
     /// Maximum speech tokens of one reply. Default 256.
-    pub reply_tokens_max: u32,
+    pub max_reply_tokens: u32,
     /// Whether the model reasons before it speaks, if its chat template has a switch for that
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)).
     /// [Reasoning](crate::ReplyEvent::Reasoning) is never spoken. Default `false`, because it takes
     /// seconds.
     pub thinking: bool,
     /// Maximum reasoning tokens of one reply. They do not count for
-    /// [`reply_tokens_max`](Self::reply_tokens_max). Default 512.
+    /// [`max_reply_tokens`](Self::max_reply_tokens). Default 512.
     ///
     /// At the limit the engine closes the block: it appends the model's closing marker to the
     /// sequence, and the model continues with speech. It does the same if the model ends its turn
     /// within the block, before it has said anything. It closes the block earlier if the context is
-    /// short: speech keeps [`reply_tokens_max`](Self::reply_tokens_max) tokens, or half of the
+    /// short: speech keeps [`max_reply_tokens`](Self::max_reply_tokens) tokens, or half of the
     /// context behind the prompt if that is less. If the vocabulary cannot spell the marker, the
     /// reply ends with [`FinishReason::ReasoningLength`](crate::FinishReason::ReasoningLength).
     ///
     /// The limit also applies to models that reason without a switch; with 0 they speak
     /// immediately.
-    pub reasoning_tokens_max: u32,
+    pub max_reasoning_tokens: u32,
     /// Speech speed: tokens due per second. It is a deadline that the planner tries to meet, not a
     /// maximum rate. Default: none.
     pub voice_rate: Option<f32>,
@@ -195,9 +195,9 @@ impl AgentSpec {
         Self {
             persona: persona.into(),
             sampling: Sampling::default(),
-            reply_tokens_max: 256,
+            max_reply_tokens: 256,
             thinking: false,
-            reasoning_tokens_max: 512,
+            max_reasoning_tokens: 512,
             voice_rate: None,
             priority: 0,
             detail: Detail::Full,
@@ -239,7 +239,7 @@ pub struct AskOptions {
     /// Maximum tokens of the reply in all: speech, reasoning, calls and their markers, sampled or
     /// forced. Then the reply ends with [`FinishReason::Length`](crate::FinishReason::Length), also
     /// within a call. The limits of the agent hold too. Remote engines ignore it. Default: none.
-    pub tokens_max: Option<u32>,
+    pub max_tokens: Option<u32>,
     /// Texts whose probabilities are wanted instead of a reply: each is scored as the text that
     /// follows the prompt (and the [opening](Self::opening)). The prompt is evaluated once; each
     /// text costs its own tokens. There is one [`ReplyEvent::Score`](crate::ReplyEvent::Score) per

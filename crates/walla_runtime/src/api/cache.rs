@@ -13,7 +13,7 @@ use crate::cache_file::KvFileError;
 
 /// Maximum number of saves and loads that wait in one engine. Further ones fail with
 /// [`CacheError::Busy`].
-pub const CACHE_JOBS_MAX: usize = 256;
+pub const MAX_CACHE_JOBS: usize = 256;
 
 /// Result of a save or a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +48,14 @@ pub enum CacheError {
     #[error("the agent has been asked already")]
     Asked,
     /// The agent has no slot to load into: there are more agents than
-    /// [`EngineOptions::agents_max`](crate::EngineOptions::agents_max).
+    /// [`EngineOptions::max_agents`](crate::EngineOptions::max_agents).
     #[error("the agent has no slot")]
     NoSlot,
     /// Too few free pages. Agents that speak have priority.
     #[error("no KV pages are free for the copy")]
     NoPages,
-    /// [`CACHE_JOBS_MAX`] saves and loads are waiting.
-    #[error("{CACHE_JOBS_MAX} saves and loads are waiting already")]
+    /// [`MAX_CACHE_JOBS`] saves and loads are waiting.
+    #[error("{MAX_CACHE_JOBS} saves and loads are waiting already")]
     Busy,
     /// The file was not read within two seconds, or not written within ten, and the copy was
     /// abandoned: asks of its agent wait for a load, and later copies wait for both. The time that

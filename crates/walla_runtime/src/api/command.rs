@@ -13,11 +13,11 @@ pub enum Command {
     /// Adds an agent. Before this command its asks fail with
     /// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
     ///
-    /// An agent needs a slot to speak; there are [`agents_max`](crate::EngineOptions::agents_max)
+    /// An agent needs a slot to speak; there are [`max_agents`](crate::EngineOptions::max_agents)
     /// slots. Further agents are parked: the engine keeps their specification and conversation. A
     /// parked agent that is asked waits for a slot, unless
     /// [`wait_for_slot`](crate::EngineOptions::wait_for_slot) is off. Agents beyond
-    /// [`agents_parked_max`](crate::EngineOptions::agents_parked_max) are not kept: their asks fail
+    /// [`max_agents_parked`](crate::EngineOptions::max_agents_parked) are not kept: their asks fail
     /// with [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents).
     AddAgent {
         /// From [`Client::new_agent`](crate::Client::new_agent).
@@ -125,7 +125,7 @@ pub enum Command {
     /// question is removed as well.
     ///
     /// The reply may have ended, because a voice is slower than a model: this works for the last
-    /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
+    /// [`MAX_EXCHANGES_KNOWN`] replies of the agent. Later replies stay.
     CancelHeard {
         /// The agent.
         agent: AgentId,
@@ -197,8 +197,8 @@ impl Default for Pacing {
 
 /// Maximum asks of one agent that wait behind its reply in progress. Further asks fail with
 /// [`ReplyError::Busy`](crate::ReplyError::Busy).
-pub const ASKS_WAITING_MAX: usize = 8;
+pub const MAX_ASKS_WAITING: usize = 8;
 
 /// Number of an agent's latest exchanges that [`Command::CancelHeard`] can shorten: a voice is
 /// never further behind its model.
-pub const EXCHANGES_KNOWN_MAX: usize = 16;
+pub const MAX_EXCHANGES_KNOWN: usize = 16;

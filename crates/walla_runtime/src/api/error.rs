@@ -25,12 +25,12 @@ pub enum ReplyError {
     #[error("no such agent")]
     UnknownAgent,
     /// Too many agents: remove one and ask again, or start the engine with more
-    /// [slots](crate::EngineOptions::agents_max) or more [parked
-    /// agents](crate::EngineOptions::agents_parked_max).
-    #[error("no slot is free: at most {agents_max} agents can speak at the same time")]
+    /// [slots](crate::EngineOptions::max_agents) or more [parked
+    /// agents](crate::EngineOptions::max_agents_parked).
+    #[error("no slot is free: at most {max_agents} agents can speak at the same time")]
     TooManyAgents {
         /// The engine's limit.
-        agents_max: u32,
+        max_agents: u32,
     },
     /// Too many asks of one agent are waiting: ask again later.
     #[error("{waiting} asks of this agent are waiting already")]
@@ -41,17 +41,17 @@ pub enum ReplyError {
     /// Too many asks of this program are open: ask again when one has ended. Only the async API
     /// limits them, before they reach the engine.
     #[error(
-        "{asks} asks with {bytes} bytes have not ended; at most {asks_max} with {bytes_max} bytes may be open"
+        "{asks} asks with {bytes} bytes have not ended; at most {max_asks} with {max_bytes} bytes may be open"
     )]
     TooManyAsks {
         /// Number of open asks.
         asks: u32,
         /// Maximum number of open asks.
-        asks_max: u32,
+        max_asks: u32,
         /// Bytes of their prompts.
         bytes: u64,
         /// Maximum bytes of their prompts.
-        bytes_max: u64,
+        max_bytes: u64,
     },
     /// The prompt does not fit in the context: make it shorter. It is a whole conversation under
     /// [`ContextPolicy::Refuse`](crate::ContextPolicy::Refuse); persona and last question under

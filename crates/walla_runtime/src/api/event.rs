@@ -9,7 +9,7 @@ use super::{AgentId, ReplyId};
 use crate::inline_text::InlineText;
 
 /// Maximum bytes of text of one delta.
-pub const DELTA_BYTES_MAX: usize = 56;
+pub const MAX_DELTA_BYTES: usize = 56;
 
 /// Reason why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,14 +29,14 @@ pub enum FinishReason {
     },
     /// A stop token.
     StopToken,
-    /// [`AgentSpec::reply_tokens_max`](crate::AgentSpec::reply_tokens_max) was reached. With a
+    /// [`AgentSpec::max_reply_tokens`](crate::AgentSpec::max_reply_tokens) was reached. With a
     /// limit of 0 the reply ends when its prompt is accepted, and no step runs for it.
     Length,
-    /// [`AgentSpec::reasoning_tokens_max`](crate::AgentSpec::reasoning_tokens_max) was reached and
+    /// [`AgentSpec::max_reasoning_tokens`](crate::AgentSpec::max_reasoning_tokens) was reached and
     /// the engine could not switch to speech: the vocabulary cannot spell the closing marker, or
     /// the model opened a new block each time or sampled markers and white space outside of blocks.
     ReasoningLength,
-    /// The reply has made [`Actions::calls_max`](crate::Actions::calls_max) calls.
+    /// The reply has made [`Actions::max_calls`](crate::Actions::max_calls) calls.
     CallLimit,
     /// The agent's context is full.
     ContextFull,
@@ -64,7 +64,7 @@ pub struct Usage {
     /// Sampled tokens of the reply's reasoning and its markers.
     pub reasoning_tokens: u32,
     /// Tokens of calls and their delimiters. They do not count for
-    /// [`reply_tokens_max`](crate::AgentSpec::reply_tokens_max).
+    /// [`max_reply_tokens`](crate::AgentSpec::max_reply_tokens).
     pub call_tokens: u32,
     /// Speech and call tokens that were not sampled, because the reply's constraint left no choice.
     /// They are evaluated like a prompt, several in one step.
@@ -125,7 +125,7 @@ pub enum ReplyEvent {
     /// More text.
     Delta {
         /// Whole characters.
-        text: InlineText<DELTA_BYTES_MAX>,
+        text: InlineText<MAX_DELTA_BYTES>,
         /// Tokens that this text completes, including preceding tokens without text; 0 where one
         /// token's text fills several deltas. No delta includes tokens that end a reply without
         /// text, or the tokens of a stop string.
@@ -134,7 +134,7 @@ pub enum ReplyEvent {
     /// More reasoning: text that is not speech. A host may ignore it.
     Reasoning {
         /// Whole characters.
-        text: InlineText<DELTA_BYTES_MAX>,
+        text: InlineText<MAX_DELTA_BYTES>,
         /// Tokens that this text completes, including preceding tokens without text, such as
         /// markers.
         tokens: u32,

@@ -21,21 +21,21 @@ pub enum Logged {
     Tokens(TokenRun),
 }
 
-/// Up to [`TokenRun::TOKENS_MAX`] tokens, stored inline.
+/// Up to [`TokenRun::MAX_TOKENS`] tokens, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenRun {
     len: u32,
-    tokens: [TokenId; Self::TOKENS_MAX],
+    tokens: [TokenId; Self::MAX_TOKENS],
 }
 
 impl TokenRun {
     /// Maximum number of tokens. An event with a run is not larger than one with text.
-    pub const TOKENS_MAX: usize = 14;
+    pub const MAX_TOKENS: usize = 14;
 
     /// No tokens.
     #[must_use]
     pub const fn new() -> Self {
-        Self { len: 0, tokens: [TokenId(0); Self::TOKENS_MAX] }
+        Self { len: 0, tokens: [TokenId(0); Self::MAX_TOKENS] }
     }
 
     /// Appends a token. Returns whether the run is full; a token beyond that is lost.
@@ -44,7 +44,7 @@ impl TokenRun {
             *place = token;
             self.len += 1;
         }
-        self.len as usize == Self::TOKENS_MAX
+        self.len as usize == Self::MAX_TOKENS
     }
 
     /// The tokens.
@@ -77,7 +77,7 @@ mod tests {
         for token in 0..20 {
             assert_eq!(run.push(TokenId(token)), token >= 13);
         }
-        assert_eq!(run.tokens().len(), TokenRun::TOKENS_MAX);
+        assert_eq!(run.tokens().len(), TokenRun::MAX_TOKENS);
         assert_eq!(run.tokens()[13], TokenId(13));
     }
 

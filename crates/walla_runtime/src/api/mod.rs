@@ -15,19 +15,19 @@ mod notes;
 mod route;
 mod stats;
 
-pub(crate) use self::action::CALL_BYTES_MAX;
+pub(crate) use self::action::MAX_CALL_BYTES;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, CallResult, RefusedCall, ResultError};
 pub use self::agent::{AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn};
 pub(crate) use self::cache::CacheWork;
-pub use self::cache::{CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket};
+pub use self::cache::{CacheCopied, CacheError, CacheJob, CacheTicket, MAX_CACHE_JOBS};
 pub use self::capabilities::{
     Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache, Unsupported,
 };
-pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
+pub use self::command::{Command, MAX_ASKS_WAITING, MAX_EXCHANGES_KNOWN, Pacing};
 pub use self::edit::ConversationEdit;
 pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
-    DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, Score, TokenLogprobs, Usage,
+    Event, FinishReason, FirstTokenTimes, MAX_DELTA_BYTES, ReplyEvent, Score, TokenLogprobs, Usage,
 };
 pub use self::logged::{Logged, TokenRun};
 pub use self::notes::Notes;

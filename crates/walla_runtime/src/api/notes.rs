@@ -26,21 +26,21 @@ use std::sync::Arc;
 /// let notes = Notes::new(["The player has paid.", "It rains."]);
 /// let words = |text: &str| text.split(' ').count() as u32;
 /// assert_eq!(notes.text(words).as_deref(), Some("You know:\n- The player has paid.\n- It rains."));
-/// let few = Notes { tokens_max: 6, ..notes };
+/// let few = Notes { max_tokens: 6, ..notes };
 /// assert_eq!(few.text(words).as_deref(), Some("You know:\n- It rains."));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notes {
     /// First line. Default: `You know:`. Empty: none.
     pub heading: Arc<str>,
-    /// The texts, the most important first, at most [`TEXTS_MAX`](Self::TEXTS_MAX). Each becomes a
+    /// The texts, the most important first, at most [`MAX_TEXTS`](Self::MAX_TEXTS). Each becomes a
     /// line that begins with `- `; line breaks in it become spaces.
     pub texts: Vec<Arc<str>>,
     /// Maximum tokens of all lines, as the engine's tokenizer counts them; remote engines count
     /// four bytes as a token. At most a quarter of the agent's context. A text that does not fit is
     /// left out, and later ones may fit. Together with the question, 128 tokens never change which
     /// old turns are dropped from a full context; more may. Default: 256.
-    pub tokens_max: u32,
+    pub max_tokens: u32,
 }
 
 /// A note without line breaks, so that text of a player in it cannot begin another note.
@@ -54,23 +54,23 @@ const LINE_TOKENS_MIN: u32 = 3;
 
 impl Notes {
     /// Maximum number of texts that are considered.
-    pub const TEXTS_MAX: usize = 256;
+    pub const MAX_TEXTS: usize = 256;
 
     /// These texts, with the default heading and limit.
     #[must_use]
     pub fn new<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
         let texts = texts.into_iter().map(Into::into).collect();
-        Self { heading: "You know:".into(), texts, tokens_max: 256 }
+        Self { heading: "You know:".into(), texts, max_tokens: 256 }
     }
 
-    /// The observation, of the texts that fit in [`tokens_max`](Self::tokens_max). `count` returns
+    /// The observation, of the texts that fit in [`max_tokens`](Self::max_tokens). `count` returns
     /// the tokens of a text. `None`: no text fits.
     #[must_use]
     pub fn text(&self, mut count: impl FnMut(&str) -> u32) -> Option<String> {
         let mut text = self.heading.to_string();
-        let mut left = self.tokens_max.checked_sub(count(&text))?;
+        let mut left = self.max_tokens.checked_sub(count(&text))?;
         let mut is_empty = true;
-        let texts = self.texts.iter().take(Self::TEXTS_MAX).map(|note| note.trim());
+        let texts = self.texts.iter().take(Self::MAX_TEXTS).map(|note| note.trim());
         for note in texts.filter(|note| !note.is_empty()) {
             if left < LINE_TOKENS_MIN {
                 break;
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn notes_that_do_not_fit_are_left_out() {
         let bytes = |text: &str| text.len() as u32;
-        let notes = Notes { heading: "".into(), tokens_max: 20, ..Notes::new(["a", "", "  "]) };
+        let notes = Notes { heading: "".into(), max_tokens: 20, ..Notes::new(["a", "", "  "]) };
         assert_eq!(notes.text(bytes).as_deref(), Some("- a"));
         let notes = Notes { texts: vec!["x".repeat(30).into(), "bc".into()], ..notes };
         assert_eq!(notes.text(bytes).as_deref(), Some("- bc"));
-        assert_eq!(Notes { tokens_max: 4, ..notes.clone() }.text(bytes), None);
+        assert_eq!(Notes { max_tokens: 4, ..notes.clone() }.text(bytes), None);
         assert_eq!(Notes { heading: "x".repeat(30).into(), ..notes }.text(bytes), None);
         assert_eq!(Notes::new([""; 0]).text(bytes), None);
     }

@@ -14,13 +14,13 @@ pub struct Route {
     pub engine: Option<Arc<str>>,
     /// Name of the engine that takes over an ask: if the other one fails before its first output,
     /// lacks a feature that the ask needs, is unavailable after several failures, or exceeds
-    /// [`first_token_max`](Self::first_token_max). A name that no engine has is as `None`, and is
+    /// [`max_first_token`](Self::max_first_token). A name that no engine has is as `None`, and is
     /// in the log once. `None`: such an ask fails. Default: `None`.
     pub substitute: Option<Arc<str>>,
     /// Time from the begin of an ask to its first output (speech, reasoning or a call). After it
     /// the substitute takes the ask over. Pauses do not count. `None`: no limit. Default: `None`.
     /// Without effect without a substitute.
-    pub first_token_max: Option<Duration>,
+    pub max_first_token: Option<Duration>,
     /// What happens if the engine fails within a reply.
     pub after_failure: AfterFailure,
     /// What happens to a reply in progress when the engine of its agent changes.
@@ -56,14 +56,14 @@ impl Route {
         Self { engine: Some(name.into()), ..Self::default() }
     }
 
-    /// With this substitute, which takes over after `first_token_max`.
+    /// With this substitute, which takes over after `max_first_token`.
     #[must_use]
     pub fn or(
         self,
         substitute: impl Into<Arc<str>>,
-        first_token_max: impl Into<Option<Duration>>,
+        max_first_token: impl Into<Option<Duration>>,
     ) -> Self {
-        let (substitute, first_token_max) = (Some(substitute.into()), first_token_max.into());
-        Self { substitute, first_token_max, ..self }
+        let (substitute, max_first_token) = (Some(substitute.into()), max_first_token.into());
+        Self { substitute, max_first_token, ..self }
     }
 }

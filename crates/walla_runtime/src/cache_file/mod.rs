@@ -54,7 +54,7 @@ const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 76;
 
 /// Maximum bytes of a header.
-const HEADER_BYTES_MAX: usize = 1024;
+const MAX_HEADER_BYTES: usize = 1024;
 
 /// Everything that the contents of a file depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

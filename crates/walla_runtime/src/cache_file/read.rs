@@ -5,7 +5,7 @@ use std::path::Path;
 use walla_device::KvType;
 use walla_types::TokenId;
 
-use super::{Binding, Contents, FIXED_BYTES, HEADER_BYTES_MAX, KvFileError, MAGIC, VERSION, code};
+use super::{Binding, Contents, FIXED_BYTES, KvFileError, MAGIC, MAX_HEADER_BYTES, VERSION, code};
 
 /// Numbers of a header, in order.
 struct Fields<'a>(&'a [u8]);
@@ -117,7 +117,7 @@ fn read(
     binding: &Binding,
     bad: &dyn Fn(io::Error) -> KvFileError,
 ) -> Result<Contents, KvFileError> {
-    let mut header = [0; HEADER_BYTES_MAX];
+    let mut header = [0; MAX_HEADER_BYTES];
     let short = |expected| KvFileError::Length { found: file_bytes, expected };
     if file_bytes < 16 {
         return Err(short(16));
@@ -136,7 +136,7 @@ fn read(
     if version != VERSION {
         return Err(KvFileError::OtherVersion { found: version, expected: VERSION });
     }
-    if !(FIXED_BYTES..=HEADER_BYTES_MAX).contains(&header_bytes) {
+    if !(FIXED_BYTES..=MAX_HEADER_BYTES).contains(&header_bytes) {
         return Err(KvFileError::Invalid("length of the header"));
     }
     if file_bytes < header_bytes as u64 {

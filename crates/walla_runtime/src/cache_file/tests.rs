@@ -162,7 +162,7 @@ fn files_that_are_made_to_harm_are_errors() {
     assert_eq!(read(pages + 94, &0xfe00_u16.to_le_bytes()), KvFileError::NotFinite);
     assert_eq!(read(pages + 96 + 12, &f32::NAN.to_le_bytes()), KvFileError::NotFinite);
     // A header of another length.
-    for length in [0, 16, FIXED_BYTES as u32, HEADER as u32 - 1, HEADER_BYTES_MAX as u32, u32::MAX]
+    for length in [0, 16, FIXED_BYTES as u32, HEADER as u32 - 1, MAX_HEADER_BYTES as u32, u32::MAX]
     {
         let mut bytes = bytes.clone();
         bytes[12..16].copy_from_slice(&number(length));

@@ -62,8 +62,8 @@ pub(crate) fn to_bytes(contents: Contents, binding: &Binding) -> Result<Vec<u8>,
         bytes.extend_from_slice(part);
         Ok(())
     })?;
-    let bytes_max = bytes.len();
-    written.map_err(|_| KvFileError::NoMemory { bytes: bytes_max })?;
+    let max_bytes = bytes.len();
+    written.map_err(|_| KvFileError::NoMemory { bytes: max_bytes })?;
     Ok(bytes)
 }
 

@@ -15,13 +15,13 @@ use super::Core;
 use super::agents::{AgentState, Asked};
 use super::constraints::Grammar;
 use crate::api::{
-    ActionPolicy, AgentId, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId,
+    ActionPolicy, AgentId, Call, CallId, Event, MAX_CALL_BYTES, RefusedCall, ReplyEvent, ReplyId,
     Turn,
 };
 use crate::reply_parts::{Part, ReplyParts};
 
 /// Maximum number of calls of one grammar.
-const GRAMMAR_CALLS_MAX: u32 = 16;
+const MAX_GRAMMAR_CALLS: u32 = 16;
 
 /// Receives a reply: keeps its speech and its actions for the conversation, and passes events to
 /// the host.
@@ -36,7 +36,7 @@ pub(super) struct Delivery<'a> {
     /// The actions that may be called.
     set: Option<&'a ActionSet>,
     /// Calls of the reply, at most.
-    calls_max: u32,
+    max_calls: u32,
     /// The reply has failed or was cancelled, so an unfinished call is not delivered.
     is_cut: bool,
     send: &'a mut dyn FnMut(Event),
@@ -66,7 +66,7 @@ impl<'a> Delivery<'a> {
             output,
             calls: calls.as_deref_mut().filter(|_| may_have_calls),
             set: set.filter(|_| reply.policy != Some(ActionPolicy::Off)),
-            calls_max: spec.actions.as_ref().map_or(1, |actions| actions.calls_max.max(1)),
+            max_calls: spec.actions.as_ref().map_or(1, |actions| actions.max_calls.max(1)),
             is_cut: false,
             send,
             stopped: false,
@@ -131,7 +131,7 @@ impl<'a> Delivery<'a> {
         *self.calls_ended += 1;
         self.has_ended = true;
         let call = call.and_then(|call| match self.set {
-            Some(set) if !self.is_cut && id.index < self.calls_max => check(set, call),
+            Some(set) if !self.is_cut && id.index < self.max_calls => check(set, call),
             Some(_) if self.is_cut => Err(call.refused(CallError::Unfinished)),
             _ => {
                 let error = CallError::NotAllowed { name: call.name.clone() };
@@ -173,9 +173,9 @@ impl Core {
         }
         let calls = calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
         let actions = spec.actions.as_ref();
-        let bytes_max = actions.map_or(CALL_BYTES_MAX, |actions| actions.call_bytes_max);
+        let max_bytes = actions.map_or(MAX_CALL_BYTES, |actions| actions.max_call_bytes);
         let unmarked = actions.map(|actions| (actions.set.clone(), actions.unmarked));
-        calls.begin(bytes_max as usize, unmarked);
+        calls.begin(max_bytes as usize, unmarked);
     }
 
     /// Whether the agent's reply must begin with a call.
@@ -187,8 +187,8 @@ impl Core {
     pub(super) fn grammar_of_calls(&self, slot: usize, start: GrammarStart) -> Option<Grammar> {
         let agent = self.agents.get(slot)?;
         let (reply, actions) = (agent.reply.as_ref()?, agent.spec.actions.as_ref()?);
-        let left = actions.calls_max.saturating_sub(reply.calls_ended);
-        let calls_max = left.clamp(1, GRAMMAR_CALLS_MAX);
+        let left = actions.max_calls.saturating_sub(reply.calls_ended);
+        let max_calls = left.clamp(1, MAX_GRAMMAR_CALLS);
         let behind = match start {
             GrammarStart::BehindOpen => agent.calls.as_ref()?.behind()?.to_vec(),
             GrammarStart::Call => Vec::new(),
@@ -196,7 +196,7 @@ impl Core {
         Some(Grammar::Calls {
             markers: self.model_text.call_markers,
             set: actions.set.clone(),
-            options: GrammarOptions { start, calls_max },
+            options: GrammarOptions { start, max_calls },
             behind,
         })
     }
@@ -219,7 +219,7 @@ impl Core {
     pub(super) fn has_made_all_calls(agent: &AgentState) -> bool {
         let limits = agent.reply.as_ref().zip(agent.spec.actions.as_ref());
         limits.is_some_and(|(reply, actions)| {
-            reply.calls_ended > 0 && reply.calls_ended >= actions.calls_max
+            reply.calls_ended > 0 && reply.calls_ended >= actions.max_calls
         })
     }
 }

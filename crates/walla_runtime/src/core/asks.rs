@@ -134,20 +134,20 @@ impl Core {
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
         let context_tokens = self.prompt_context_tokens();
-        let turns_max = self.context_tokens as usize;
+        let max_turns = self.context_tokens as usize;
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
-        agent.extend_turns(ask.turns_before, turns_max);
+        agent.extend_turns(ask.turns_before, max_turns);
         let is_scorable = !matches!(ask.prompt, Prompt::Results(_) | Prompt::Again);
         let prompt = match ask.options.score {
             Some(_) if !is_scorable => Err(ReplyError::Unsupported(Unsupported::Scores)),
-            _ => agent.apply(ask.prompt, turns_max),
+            _ => agent.apply(ask.prompt, max_turns),
         };
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
-        reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
+        reply.speech.reserve(6 * agent.spec.max_reply_tokens.min(context_tokens) as usize);
         let is_logged = self.clients.is_logged(agent.client);
         reply.log = is_logged.then(TokenRun::new);
         self.clients.log(agent.client, agent.id, reply.reply_id, Logged::Begun);
@@ -325,7 +325,7 @@ impl Core {
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");
-        let says_nothing = agent.spec.reply_tokens_max == 0 || reply.tokens_max() == 0;
+        let says_nothing = agent.spec.max_reply_tokens == 0 || reply.max_tokens() == 0;
         let is_cancelled = reply.is_cancelled_here();
         let is_score = reply.scoring.is_some();
         self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });

@@ -199,8 +199,8 @@ impl Core {
         let is_rest = !is_unbudgeted && self.budget.governor().is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            rows_max: self.scheduler.rows_max(),
-            prefill_tokens_max: self.prefill_tokens_max,
+            max_rows: self.scheduler.max_rows(),
+            max_prefill_tokens: self.max_prefill_tokens,
             forces: false,
             ..Limits::default()
         };

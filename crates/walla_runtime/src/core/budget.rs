@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX, OVERDRAFT};
+use walla_plan::governor::{BucketError, ChargedStep, MAX_DEBT_FRAMES, OVERDRAFT};
 use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork, defaults};
 
 use crate::api::{BudgetStats, Pacing};
@@ -18,7 +18,7 @@ pub(super) const WINDOW_MICROS: u64 = 16_667;
 
 /// Debt is cleared after this idle time, in microseconds. It is the maximum debt: a quarter of a
 /// second at 60 Hz.
-const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
+const IDLE_MICROS: u64 = MAX_DEBT_FRAMES as u64 * WINDOW_MICROS;
 
 /// Estimated time of a copy of [`CHUNK_BYTES`](super::transfers::CHUNK_BYTES), in microseconds:
 /// 10 GB/s over PCIe, 2.5 GB/s in memory.
@@ -26,7 +26,7 @@ const GPU_COPY_MICROS: u32 = 100;
 const CPU_COPY_MICROS: u32 = 400;
 
 /// Number of measured steps between two updates of the published prediction errors.
-const STEPS_UNPUBLISHED_MAX: u32 = 16;
+const MAX_STEPS_UNPUBLISHED: u32 = 16;
 
 /// The governor and its frames.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Budget {
     pub fn new(options: &EngineOptions, is_gpu: bool, cost: Option<StepCost>) -> Self {
         let governor_options = GovernorOptions {
             budget_micros: options.budget.of_device(is_gpu).map(micros),
-            launch_micros_max: options.launch_max.filter(|_| is_gpu).map(micros),
+            max_launch_micros: options.max_launch.filter(|_| is_gpu).map(micros),
             frames_over_per_1000: if is_gpu {
                 defaults::FRAMES_OVER_PER_1000
             } else {
@@ -130,8 +130,8 @@ impl Budget {
     ) -> Limits<'a> {
         let cost = self.governor.cost();
         let least = (cost.predict_micros(smallest) * OVERDRAFT).ceil() as u32;
-        let device_micros_max = defaults::BUDGET_MICROS.max(least);
-        Limits { cost: Some(cost), device_micros_max, ..base }
+        let max_device_micros = defaults::BUDGET_MICROS.max(least);
+        Limits { cost: Some(cost), max_device_micros, ..base }
     }
 
     /// Whether the frame's budget is spent, or the budget is zero: no step may begin.
@@ -233,10 +233,10 @@ impl Budget {
         end.saturating_sub(now_micros)
     }
 
-    /// Prediction errors, once per [`STEPS_UNPUBLISHED_MAX`] measured steps: computing them takes
+    /// Prediction errors, once per [`MAX_STEPS_UNPUBLISHED`] measured steps: computing them takes
     /// some microseconds.
     pub fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
-        let is_due = self.steps_unpublished >= STEPS_UNPUBLISHED_MAX;
+        let is_due = self.steps_unpublished >= MAX_STEPS_UNPUBLISHED;
         is_due.then(|| {
             self.steps_unpublished = 0;
             self.governor.errors().each()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use walla_exec::{Completed, ExecError, Sequences, StepError};
-use walla_plan::governor::{CostSample, SAMPLES_MAX};
+use walla_plan::governor::{CostSample, MAX_SAMPLES};
 use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
@@ -14,7 +14,7 @@ use crate::engine_core::Progress;
 /// time is not started, so only one step of a very slow device can exceed this limit. It suffices
 /// for one step of each kind with a 0.5B model on one thread of a processor (18 ms with one row,
 /// 110 ms with a prompt chunk of 64 tokens).
-const CALIBRATION_MICROS_MAX: f32 = 450_000.0;
+const MAX_CALIBRATION_MICROS: f32 = 450_000.0;
 
 /// Measurements per kind of step, if time is left: first one of each kind. The fit is robust
 /// against single disturbed measurements.
@@ -56,7 +56,7 @@ impl Trial {
 pub(super) struct Waiting<'a, 'b> {
     pub clock: &'a Clock,
     /// A step that takes longer means that the device hangs.
-    pub step_max: Option<Duration>,
+    pub max_step: Option<Duration>,
     pub progress: &'a mut Progress<'b>,
 }
 
@@ -73,10 +73,10 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// A device that is lost or hangs, or [`ExecError::Stopped`] if the load is stopped.
 pub(super) fn calibrate(
     sequences: &mut Sequences,
-    prefill_tokens_max: u32,
+    max_prefill_tokens: u32,
     waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, StepError> {
-    match measure(sequences, prefill_tokens_max, waiting) {
+    match measure(sequences, max_prefill_tokens, waiting) {
         Err(StepError::Exec(ExecError::Stopped)) => Err(ExecError::Stopped.into()),
         Err(StepError::Exec(ExecError::Device(error))) if error.is_lost() => {
             Err(ExecError::Device(error).into())
@@ -86,7 +86,7 @@ pub(super) fn calibrate(
             while let Some(completed) = wait(sequences, waiting)? {
                 sequences.release(completed);
             }
-            remove_all(sequences, sequences.limits().sequences_max)?;
+            remove_all(sequences, sequences.limits().max_sequences)?;
             Ok(None)
         }
         measured => measured,
@@ -95,12 +95,12 @@ pub(super) fn calibrate(
 
 fn measure(
     sequences: &mut Sequences,
-    prefill_tokens_max: u32,
+    max_prefill_tokens: u32,
     waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, StepError> {
-    let mut samples: Vec<CostSample> = Vec::with_capacity(SAMPLES_MAX);
-    let mut left_micros = CALIBRATION_MICROS_MAX;
-    let trials = trials(sequences, prefill_tokens_max);
+    let mut samples: Vec<CostSample> = Vec::with_capacity(MAX_SAMPLES);
+    let mut left_micros = MAX_CALIBRATION_MICROS;
+    let trials = trials(sequences, max_prefill_tokens);
     // The first step runs with cold caches and, on a CPU, with sleeping threads.
     let warm_up = trials.first().copied().into_iter();
     let measured = (0..REPEATS).flat_map(|_| trials.iter().copied());
@@ -125,21 +125,21 @@ fn measure(
 }
 
 /// The kinds of steps, the most informative ones first: a slow device measures only some.
-fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
+fn trials(sequences: &Sequences, max_prefill_tokens: u32) -> Vec<Trial> {
     let limits = sequences.limits();
-    let sequences_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
+    let max_sequences = limits.max_tokens.min(limits.max_batch_sequences).min(limits.max_outputs);
     let options = sequences.ledger.options();
-    let context = options.page_tokens * options.pages_per_sequence_max;
+    let context = options.page_tokens * options.max_pages_per_sequence;
     let pages = sequences.ledger.free_pages();
-    let chunk = prefill_tokens_max.min(context / 2);
-    let crowd = 64.min(sequences_max);
+    let chunk = max_prefill_tokens.min(context / 2);
+    let crowd = 64.min(max_sequences);
     let mut kinds = vec![(1, 0), (8, 0), (0, chunk / 4), (16, 0), (0, chunk), (crowd, 0)];
-    kinds.extend([(8, chunk / 2), (4, 0), (sequences_max, 0)]);
+    kinds.extend([(8, chunk / 2), (4, 0), (max_sequences, 0)]);
     let (mut trials, mut with_long_context) = (Vec::new(), Vec::new());
     for (place, &(speakers, prompt_tokens)) in kinds.iter().enumerate() {
         let sequences = speakers + u32::from(prompt_tokens > 0);
         let is_possible =
-            sequences <= sequences_max && speakers + prompt_tokens <= limits.tokens_max;
+            sequences <= max_sequences && speakers + prompt_tokens <= limits.max_tokens;
         let is_empty = sequences == 0 || (prompt_tokens > 0 && chunk < 8);
         let is_known = kinds[..place].contains(&(speakers, prompt_tokens));
         if !is_possible || is_empty || is_known {
@@ -189,7 +189,7 @@ fn time(
 }
 
 fn remove_all(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
-    for seq in (0..count.min(sequences.limits().sequences_max)).map(SeqId) {
+    for seq in (0..count.min(sequences.limits().max_sequences)).map(SeqId) {
         sequences.remove(seq)?;
     }
     sequences.free_fenced();
@@ -210,7 +210,7 @@ fn wait(
             return Err(ExecError::Stopped);
         }
         let waited_micros = waiting.clock.now_micros() - start_micros;
-        if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
+        if waiting.max_step.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
             return Err(super::deadline::hung(&mut sequences.executor, waited_micros).into());
         }
         waiting.clock.pause(POLL_INTERVAL);

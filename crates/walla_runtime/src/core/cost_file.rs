@@ -25,7 +25,7 @@ use crate::replace::replace;
 const FIRST_LINE: &str = "walla step cost 1";
 
 /// Maximum length of a valid file.
-const BYTES_MAX: u64 = 16 << 10;
+const MAX_BYTES: u64 = 16 << 10;
 
 /// Parameters on which costs depend.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +62,7 @@ impl Key {
             model.layers.len(),
             model.width,
             model.vocab,
-            options.rows_max,
+            options.max_rows,
             options.context_tokens,
             options.kv_type,
         );
@@ -93,7 +93,7 @@ fn path(folder: &Path, key: &Key) -> PathBuf {
 pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     let path = path(folder, key);
     let bytes = fs::metadata(&path).ok()?.len();
-    let text = if bytes <= BYTES_MAX { fs::read_to_string(&path) } else { Ok(String::new()) };
+    let text = if bytes <= MAX_BYTES { fs::read_to_string(&path) } else { Ok(String::new()) };
     let cost = text.ok().and_then(|text| parse(&text, &key.line()));
     if cost.is_none() {
         tracing::warn!(target: "walla::load", file = %path.display(), "step costs cannot be used; they are measured again");
@@ -247,7 +247,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let key = key("a|b", "1");
         let file = path(folder.path(), &key);
-        fs::write(&file, text(&key.line(), &cost()) + &" ".repeat(BYTES_MAX as usize)).unwrap();
+        fs::write(&file, text(&key.line(), &cost()) + &" ".repeat(MAX_BYTES as usize)).unwrap();
         assert_eq!(load(folder.path(), &key), None);
     }
 

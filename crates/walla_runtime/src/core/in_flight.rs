@@ -7,21 +7,21 @@ use walla_device::step::{ResultHeader, ResultRow};
 use walla_exec::{Completed, ExecError, Executor};
 use walla_plan::ChargedStep;
 use walla_trace::{DeviceClock, StepTimes};
-use walla_types::{CANDIDATES_MAX, TokenId};
+use walla_types::{MAX_CANDIDATES, TokenId};
 
 use super::agents::Epoch;
 use crate::api::TokenLogprobs;
 use crate::clock::WaitMeter;
 
 /// Consecutive failed polls of the steps in flight after which the device counts as lost.
-const FAILURES_MAX: u32 = 16;
+const MAX_FAILURES: u32 = 16;
 
 /// Maximum time between two polls that counts as waiting.
-const POLL_GAP_MAX: Duration = Duration::from_millis(250);
+const MAX_POLL_GAP: Duration = Duration::from_millis(250);
 
 /// Measures how long the oldest step has been in flight.
 pub(super) fn step_meter() -> WaitMeter {
-    WaitMeter::new(POLL_GAP_MAX)
+    WaitMeter::new(MAX_POLL_GAP)
 }
 
 /// Agent and position of an output of a step.
@@ -69,14 +69,14 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub fn new(steps_max: usize, outputs_max: usize) -> Self {
+    pub fn new(max_steps: usize, max_outputs: usize) -> Self {
         // A step has at most as many agents as outputs.
-        let buffers = || (Vec::with_capacity(outputs_max), Vec::with_capacity(outputs_max));
+        let buffers = || (Vec::with_capacity(max_outputs), Vec::with_capacity(max_outputs));
         Self {
-            steps: VecDeque::with_capacity(steps_max),
-            free: (0..steps_max).map(|_| buffers()).collect(),
+            steps: VecDeque::with_capacity(max_steps),
+            free: (0..max_steps).map(|_| buffers()).collect(),
             device_clock: DeviceClock::default(),
-            results: Vec::with_capacity(outputs_max),
+            results: Vec::with_capacity(max_outputs),
             meter: step_meter(),
             failures: 0,
         }
@@ -136,7 +136,7 @@ impl InFlight {
 
     /// A poll has failed. Returns whether the steps may be polled again.
     pub fn may_poll_again(&mut self) -> bool {
-        let may = self.failures < FAILURES_MAX;
+        let may = self.failures < MAX_FAILURES;
         self.failures += u32::from(may);
         may
     }
@@ -155,7 +155,7 @@ impl InFlight {
             nanos = view.header.device_nanos();
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
-                let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
+                let candidates = view.candidates.get(output * MAX_CANDIDATES as usize..);
                 let logprobs = (row.candidates > 0).then(|| {
                     let listed =
                         candidates.unwrap_or_default().iter().take(row.candidates as usize);

@@ -7,7 +7,7 @@ use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
 use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
 use walla_types::SeqId;
 
-use super::STEPS_AHEAD_MAX;
+use super::MAX_STEPS_AHEAD;
 use super::snapshots::Snapshots;
 use crate::api::EngineStats;
 
@@ -41,7 +41,7 @@ fn seq(slot: usize) -> SeqId {
 impl KvCache {
     pub fn new(sequences: Sequences) -> Self {
         let options = sequences.executor.options();
-        let (first, count) = (options.sequences_max, options.snapshots_max);
+        let (first, count) = (options.max_sequences, options.max_snapshots);
         let snapshots = Snapshots::new(first, count, options.context_tokens);
         Self {
             held_pages: vec![0; (options.pages as usize).div_ceil(64)],
@@ -88,7 +88,7 @@ impl KvCache {
 impl KvCache {
     /// Whether the device accepts another step.
     pub fn accepts_step(&self) -> bool {
-        self.executor().in_flight() < STEPS_AHEAD_MAX && self.executor().has_room()
+        self.executor().in_flight() < MAX_STEPS_AHEAD && self.executor().has_room()
     }
 
     /// See [`Sequences::submit`].
@@ -246,7 +246,7 @@ impl KvCache {
 
     /// Whether no other sequence holds pages, so that waiting does not help.
     pub fn is_only_holder(&self, slot: usize) -> bool {
-        let slots = self.ledger().options().sequences_max as usize;
+        let slots = self.ledger().options().max_sequences as usize;
         (0..slots).all(|other| other == slot || !self.holds_pages(other))
     }
 
@@ -313,7 +313,7 @@ impl KvCache {
         stats.pages = self.ledger().usable_pages();
         stats.pages_refused = self.pages_refused;
         stats.snapshots_used = self.snapshots_used();
-        stats.snapshots = self.executor().options().snapshots_max;
+        stats.snapshots = self.executor().options().max_snapshots;
         stats.kv_bytes = self.executor().device().memory().cache_bytes;
     }
 

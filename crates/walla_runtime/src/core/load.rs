@@ -22,7 +22,7 @@ use super::schedule::Scheduler;
 use super::scoring::SCORED_ROWS;
 use super::source::Source;
 use super::transfers::{self, Transfers};
-use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
+use super::{Core, MAX_STEPS_AHEAD, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::cache_file::Binding;
 use crate::clock::Clock;
@@ -31,7 +31,7 @@ use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::status::{ModelCard, TextSettings};
 
 /// Maximum number of prompts that the text thread holds.
-const ENCODE_JOBS_MAX: usize = 64;
+const MAX_ENCODE_JOBS: usize = 64;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
@@ -124,25 +124,25 @@ impl Source {
             ..OpenOptions::default()
         };
         let device = registry.open(device, &open)?;
-        let (rows_max, prefill_tokens_max) = step_sizes(options, device.info());
+        let (max_rows, max_prefill_tokens) = step_sizes(options, device.info());
         let size = self.cache_size(options, device.info(), file.file_bytes());
-        let exec_options = exec_options(options, model, (context_tokens, size), rows_max);
+        let exec_options = exec_options(options, model, (context_tokens, size), max_rows);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
-            EncodeWorker::inline(Arc::clone(text), ENCODE_JOBS_MAX)
+            EncodeWorker::inline(Arc::clone(text), MAX_ENCODE_JOBS)
         } else {
-            EncodeWorker::spawn(Arc::clone(text), ENCODE_JOBS_MAX, std::thread::current())
+            EncodeWorker::spawn(Arc::clone(text), MAX_ENCODE_JOBS, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
         if options.budget != FrameBudget::Unlimited {
             // Another busy thread would falsify the measured costs.
             text.compiler.wait();
         }
-        let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
+        let mut waiting = Waiting { clock, max_step: options.deadlines.step, progress };
         let model_file = (model, file.file_bytes());
-        let chunk = prefill_tokens_max.min(sequences.limits().tokens_max);
+        let chunk = max_prefill_tokens.min(sequences.limits().max_tokens);
         let cost = step_cost(options, model_file, chunk, &mut sequences, &mut waiting)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
@@ -172,8 +172,8 @@ impl Source {
             model_text: Arc::clone(text),
             clients: Clients::default(),
             agents: Agents::new(
-                exec_options.sequences_max as usize,
-                (options.agents_parked_max, options.wait_for_slot),
+                exec_options.max_sequences as usize,
+                (options.max_agents_parked, options.wait_for_slot),
                 context_tokens,
             ),
             prompts: PromptEncoder::new(worker),
@@ -184,11 +184,11 @@ impl Source {
             kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
-            in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
+            in_flight: InFlight::new(MAX_STEPS_AHEAD as usize + 1, limits.max_outputs as usize),
             transfers,
             deadlines: options.deadlines,
             context_tokens,
-            prefill_tokens_max,
+            max_prefill_tokens,
             background_prefill: options.background_prefill,
             context_shift: options.context_shift,
             driver_calls_of_load,
@@ -212,7 +212,7 @@ impl Source {
             let is_cpu = device.kind == DeviceKind::Cpu;
             CacheSize::of_device(needs, is_cpu, device.memory_free_bytes, file_bytes)
         };
-        let mut size = match (options.agents_max, self.slots.get()) {
+        let mut size = match (options.max_agents, self.slots.get()) {
             (Some(agents), _) => CacheSize::whole(agents, context_tokens, CacheLimit::Options),
             (None, Some(agents)) => CacheSize { agents: *agents, ..default() },
             (None, None) => default(),
@@ -240,7 +240,7 @@ impl Source {
             context_tokens: exec_options.context_tokens,
             chunk_pages: (transfers::CHUNK_BYTES / image.page_bytes().max(1)).max(1) as u32,
         });
-        let seq = exec_options.sequences_max + exec_options.snapshots_max;
+        let seq = exec_options.max_sequences + exec_options.max_snapshots;
         let wakes = (!options.inline_text).then(std::thread::current);
         Transfers::new(binding, seq, wakes)
     }
@@ -283,19 +283,19 @@ fn step_cost(
 
 /// Maximum rows and prompt tokens of a step on a device.
 fn step_sizes(options: &EngineOptions, device: &DeviceInfo) -> (u32, u32) {
-    let gpu = device.gpu.as_ref().map(|gpu| defaults::gpu_rows_max(gpu.multiprocessors_used));
-    let rows = options.rows_max.or(gpu).unwrap_or(defaults::ROWS_MAX).max(1);
-    let rest = rows.saturating_sub(defaults::SEQUENCES_MAX).max(defaults::PREFILL_TOKENS_MAX);
-    (rows, options.prefill_tokens_max.unwrap_or(rest).clamp(1, rows))
+    let gpu = device.gpu.as_ref().map(|gpu| defaults::max_gpu_rows(gpu.multiprocessors_used));
+    let rows = options.max_rows.or(gpu).unwrap_or(defaults::MAX_ROWS).max(1);
+    let rest = rows.saturating_sub(defaults::MAX_SEQUENCES).max(defaults::MAX_PREFILL_TOKENS);
+    (rows, options.max_prefill_tokens.unwrap_or(rest).clamp(1, rows))
 }
 
 /// Maximum device memory of snapshots by default.
-const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
+const MAX_SNAPSHOT_BYTES: usize = 256 << 20;
 
 /// Number of snapshots of recurrent states.
 fn snapshots(options: &EngineOptions, model: &ModelSpec, agents: u32) -> u32 {
     let bytes = model.state_numbers_per_sequence() * size_of::<f32>();
-    let fitting = SNAPSHOT_BYTES_MAX.checked_div(bytes).unwrap_or(0).max(1);
+    let fitting = MAX_SNAPSHOT_BYTES.checked_div(bytes).unwrap_or(0).max(1);
     let default = fitting.min(agents as usize) as u32; // at most the agents
     if model.is_recurrent() { options.state_snapshots.unwrap_or(default) } else { 0 }
 }
@@ -304,23 +304,23 @@ fn exec_options(
     options: &EngineOptions,
     model: &ModelSpec,
     (context_tokens, size): (u32, CacheSize),
-    rows_max: u32,
+    max_rows: u32,
 ) -> ExecOptions {
-    let agents_max = size.agents.max(1);
+    let max_agents = size.agents.max(1);
     let options = ExecOptions {
-        snapshots_max: snapshots(options, model, agents_max),
+        max_snapshots: snapshots(options, model, max_agents),
         transfer_bytes: transfers::CHUNK_BYTES as u32,
         context_tokens,
         page_tokens: PAGE_TOKENS,
-        rows_max,
-        outputs_max: agents_max.max(SCORED_ROWS).min(rows_max),
-        logits_rows_max: 0,
+        max_rows,
+        max_outputs: max_agents.max(SCORED_ROWS).min(max_rows),
+        max_logits_rows: 0,
         // Every agent can have a separate mask.
-        masks_max: agents_max.min(rows_max),
+        max_masks: max_agents.min(max_rows),
         mapped_results: true,
         kv_type: options.kv_type,
-        ring: STEPS_AHEAD_MAX + 1,
+        ring: MAX_STEPS_AHEAD + 1,
         ..ExecOptions::default()
     };
-    options.with_cache(CacheSize { agents: agents_max, ..size })
+    options.with_cache(CacheSize { agents: max_agents, ..size })
 }

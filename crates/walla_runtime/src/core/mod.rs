@@ -63,10 +63,10 @@ use crate::options::{Deadlines, EngineError};
 use crate::status::ModelCard;
 
 /// Maximum steps in flight: one runs while the next is queued behind it.
-const STEPS_AHEAD_MAX: u32 = 2;
+const MAX_STEPS_AHEAD: u32 = 2;
 
 /// Maximum recomputations of a reply after failed steps. Then the reply fails.
-const RETRIES_MAX: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 
 /// See the [module](self).
 ///
@@ -120,7 +120,7 @@ pub(crate) struct Core {
     // Settings.
     deadlines: Deadlines,
     context_tokens: u32,
-    prefill_tokens_max: u32,
+    max_prefill_tokens: u32,
     background_prefill: bool,
     context_shift: bool,
     driver_calls_of_load: u64,
@@ -251,15 +251,15 @@ impl EngineCore for Core {
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
-                let turns_max = self.context_tokens as usize;
+                let max_turns = self.context_tokens as usize;
                 if let Some(state) = self.agents.of_client(client, agent) {
-                    state.replace_turns(turns, turns_max);
+                    state.replace_turns(turns, max_turns);
                 }
             }
             Command::AppendTurns { agent, turns } => {
-                let turns_max = self.context_tokens as usize;
+                let max_turns = self.context_tokens as usize;
                 if let Some(state) = self.agents.of_client(client, agent) {
-                    state.append_turns(turns, turns_max);
+                    state.append_turns(turns, max_turns);
                 }
             }
             Command::EditConversation { agent, edit } => {

@@ -8,7 +8,7 @@ use super::Core;
 use super::actions::Delivery;
 use super::agents::{AgentState, Reply};
 use super::in_flight::{OutputResult, PendingOutput};
-use super::reasoning::BLOCKS_CLOSED_MAX;
+use super::reasoning::MAX_BLOCKS_CLOSED;
 use crate::api::{Event, FinishReason, Logged, ReplyError, ReplyEvent};
 use crate::engine_core::Emit;
 use crate::reply_parts::Part;
@@ -160,8 +160,8 @@ impl Core {
             () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
             () if is_too_long => FinishReason::Length,
             () if Self::has_made_all_calls(agent) => FinishReason::CallLimit,
-            () if spoken >= agent.spec.reply_tokens_max => FinishReason::Length,
-            () if reply.tokens >= reply.tokens_max() => FinishReason::Length,
+            () if spoken >= agent.spec.max_reply_tokens => FinishReason::Length,
+            () if reply.tokens >= reply.max_tokens() => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
             () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
@@ -178,7 +178,7 @@ impl Core {
             return;
         };
         let Some(reply) = agent.reply.as_ref() else { return };
-        if reply.usage.reasoning_tokens < reply.reasoning_tokens_max {
+        if reply.usage.reasoning_tokens < reply.max_reasoning_tokens {
             return;
         }
         if let Err(reason) = self.close_block(slot) {
@@ -223,7 +223,7 @@ impl Core {
         };
         let closing =
             model_text.reasoning.as_ref().map_or(&[][..], |markers| markers.closing(format));
-        if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX {
+        if closing.is_empty() || reply.blocks_closed >= MAX_BLOCKS_CLOSED {
             return Err(FinishReason::ReasoningLength);
         }
         // The last token of the marker needs a position, because the first speech token is sampled
@@ -259,7 +259,7 @@ impl Core {
 
     /// Sends the held text of the reply, then the terminal event.
     fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
-        let turns_max = self.context_tokens as usize;
+        let max_turns = self.context_tokens as usize;
         let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
         let now_micros = self.clients.now_micros(client, now_micros);
         let Some(agent) = self.agents.get_mut(slot) else { return };
@@ -291,7 +291,7 @@ impl Core {
             agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
         }
         agent.history.restore_reply();
-        agent.flush_turns_after_asks(turns_max);
+        agent.flush_turns_after_asks(max_turns);
         // The next prompt has them, and so does its background prefill.
         agent.take_changes();
         if agent.is_chat {

@@ -18,13 +18,13 @@ pub(super) type Urgency = (bool, i32, Reverse<(u64, usize)>);
 pub(super) const PREFIX_PAGES_MIN: u32 = 2;
 
 /// Maximum number of agents with which a prompt is compared in a plan.
-pub(super) const LEADERS_MAX: usize = 16;
+pub(super) const MAX_LEADERS: usize = 16;
 
 /// An agent for whose prompt others may wait: submitted tokens, urgency, slot.
 pub(super) type Leader = (u32, Option<Urgency>, usize);
 
 /// Maximum ticks that a prompt waits for another agent to evaluate their common prefix.
-const PREFIX_WAIT_TICKS_MAX: u64 = 60;
+const MAX_PREFIX_WAIT_TICKS: u64 = 60;
 
 /// Result of a request for pages.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Core {
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
         let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
-        if waited >= PREFIX_WAIT_TICKS_MAX {
+        if waited >= MAX_PREFIX_WAIT_TICKS {
             return false;
         }
         let (page, own) = (self.kv.ledger().options().page_tokens, self.kv.len(slot));
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Finds the agents for whose prompts others may wait: the agents that have evaluated most and
-    /// are most urgent, at most [`LEADERS_MAX`]. None with recurrent layers without snapshots,
+    /// are most urgent, at most [`MAX_LEADERS`]. None with recurrent layers without snapshots,
     /// because their state covers a whole sequence.
     pub(super) fn find_leaders(&self, leaders: &mut Vec<Leader>) {
         leaders.clear();
@@ -172,8 +172,8 @@ impl Core {
             }
             let leader = (submitted, self.urgency(slot), slot);
             let at = leaders.partition_point(|other| *other > leader);
-            if at < LEADERS_MAX {
-                leaders.truncate(LEADERS_MAX - 1);
+            if at < MAX_LEADERS {
+                leaders.truncate(MAX_LEADERS - 1);
                 leaders.insert(at, leader);
             }
         }

@@ -9,16 +9,16 @@ use super::Core;
 use super::agents::{AgentState, Reply};
 
 /// Maximum number of blocks that the engine closes in one reply.
-pub(super) const BLOCKS_CLOSED_MAX: u32 = 4;
+pub(super) const MAX_BLOCKS_CLOSED: u32 = 4;
 
 /// Maximum number of reasoning tokens outside of blocks: markers, and white space behind a block.
-const OUTSIDE_TOKENS_MAX: u32 = 32;
+const MAX_OUTSIDE_TOKENS: u32 = 32;
 
 impl Core {
     /// Whether a reply without an open block exceeds its reasoning limit. No block can be closed
     /// then, so the reply must end.
     pub(super) fn reasons_outside_of_blocks(agent: &AgentState, reply: &Reply) -> bool {
-        let most = reply.reasoning_tokens_max.saturating_add(OUTSIDE_TOKENS_MAX);
+        let most = reply.max_reasoning_tokens.saturating_add(MAX_OUTSIDE_TOKENS);
         agent.output.open_format().is_none() && reply.usage.reasoning_tokens > most
     }
 
@@ -41,15 +41,15 @@ impl Core {
             let closing = markers.closing(format);
             closing_tokens = closing.len() as u32;
             let is_open = matches!(start, ReplyStart::Reasoning(_)) && closing_tokens > 0;
-            if agent.spec.reasoning_tokens_max == 0 && is_open {
+            if agent.spec.max_reasoning_tokens == 0 && is_open {
                 prompt.extend_from_slice(closing);
                 start = ReplyStart::AfterReasoning;
             }
         }
         // Reasoning gets half of the context behind the prompt, and more if speech needs less.
         let room = context_tokens.saturating_sub(prompt.len() as u32);
-        let speech = agent.spec.reply_tokens_max.saturating_add(closing_tokens).min(room / 2);
-        reply.reasoning_tokens_max = agent.spec.reasoning_tokens_max.min(room - speech);
+        let speech = agent.spec.max_reply_tokens.saturating_add(closing_tokens).min(room / 2);
+        reply.max_reasoning_tokens = agent.spec.max_reasoning_tokens.min(room - speech);
         agent.output.begin(&Arc::clone(markers), start);
     }
 }

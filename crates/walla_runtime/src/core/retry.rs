@@ -1,6 +1,6 @@
 //! Failed steps: their agents are recomputed from their tokens.
 
-use super::{Core, RETRIES_MAX};
+use super::{Core, MAX_RETRIES};
 use crate::api::ReplyError;
 
 impl Core {
@@ -30,13 +30,13 @@ impl Core {
     }
 
     /// Drops the cached tokens, so that they are prefilled again, and counts a retry; fails the
-    /// reply after [`RETRIES_MAX`].
+    /// reply after [`MAX_RETRIES`].
     pub(super) fn recompute(&mut self, slot: usize, reason: &str) {
         self.drop_sequence(slot);
         let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.retries += 1;
-        if reply.retries > RETRIES_MAX {
+        if reply.retries > MAX_RETRIES {
             self.fail(slot, ReplyError::Device(reason.to_owned()));
         }
     }

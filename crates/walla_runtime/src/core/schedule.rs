@@ -11,8 +11,8 @@ use super::agents::AgentState;
 use super::clients::ClientState;
 use super::constraints::ReplyConstraint;
 use super::in_flight::{Evaluated, PendingOutput};
-use super::pages::{LEADERS_MAX, Leader, Room};
-use super::{Core, STEPS_AHEAD_MAX};
+use super::pages::{Leader, MAX_LEADERS, Room};
+use super::{Core, MAX_STEPS_AHEAD};
 use crate::api::{Pacing, ReplyError};
 
 /// [`Limits::chunk_gain_min`] of the rest of a frame, which is not spent on prefill chunks with
@@ -21,7 +21,7 @@ pub(super) const REST_GAIN_MIN: f32 = 1.25;
 
 /// Maximum steps of one frame for an agent that prefills or whose voice is late. Usually the
 /// budget ends first.
-const STEPS_MAX: u32 = 32;
+const MAX_STEPS: u32 = 32;
 
 /// Buffers that are reused from step to step.
 #[derive(Debug)]
@@ -40,20 +40,20 @@ impl Scheduler {
     pub fn new(limits: BatchLimits) -> Self {
         Self {
             batch: Batch::new(limits),
-            requests: Vec::with_capacity(limits.sequences_max as usize),
-            leaders: Vec::with_capacity(LEADERS_MAX),
-            plan: Plan::new(limits.sequences_max),
-            included: Vec::with_capacity(limits.sequences_max as usize),
+            requests: Vec::with_capacity(limits.max_sequences as usize),
+            leaders: Vec::with_capacity(MAX_LEADERS),
+            plan: Plan::new(limits.max_sequences),
+            included: Vec::with_capacity(limits.max_sequences as usize),
             is_unbudgeted: false,
         }
     }
 
     fn rows_left(&self) -> u32 {
-        let BatchLimits { tokens_max, batch_sequences_max, outputs_max, .. } = *self.batch.limits();
+        let BatchLimits { max_tokens, max_batch_sequences, max_outputs, .. } = *self.batch.limits();
         let sequences = self.included.len() as u32;
         // Every agent needs a page table and at most one output.
-        let is_full = sequences >= batch_sequences_max.min(outputs_max);
-        if is_full { 0 } else { tokens_max - self.batch.len() }
+        let is_full = sequences >= max_batch_sequences.min(max_outputs);
+        if is_full { 0 } else { max_tokens - self.batch.len() }
     }
 
     /// Whether one agent at most has requested rows of this step.
@@ -63,7 +63,7 @@ impl Scheduler {
 
     /// Outputs that the step can still have.
     pub fn outputs_left(&self) -> u32 {
-        self.batch.limits().outputs_max.saturating_sub(self.batch.outputs())
+        self.batch.limits().max_outputs.saturating_sub(self.batch.outputs())
     }
 
     /// Slots in the batch with their number of rows.
@@ -78,8 +78,8 @@ impl Scheduler {
     }
 
     /// Maximum rows of a step.
-    pub fn rows_max(&self) -> u32 {
-        self.batch.limits().tokens_max
+    pub fn max_rows(&self) -> u32 {
+        self.batch.limits().max_tokens
     }
 
     /// Whether no agent has requested rows of this step.
@@ -165,7 +165,7 @@ impl Core {
             0 if agent.acts() && self.kv.ledger().options().recurrent => None,
             // All known tokens are submitted; the next input is the sampled token on the device.
             // None without such a draw, or with two.
-            0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
+            0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= MAX_STEPS_AHEAD => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
             // A single missing prompt token is planned as decode.
             0 | 1 => Some(NextWork::Decoding),
@@ -182,14 +182,14 @@ impl Core {
     /// the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
-        if reply.tokens + agent.sequence.unread() >= reply.tokens_max() {
+        if reply.tokens + agent.sequence.unread() >= reply.max_tokens() {
             return false;
         }
         if agent.output.open_format().is_some() {
             return reply.usage.reasoning_tokens + agent.sequence.unread()
-                < reply.reasoning_tokens_max;
+                < reply.max_reasoning_tokens;
         }
-        reply.usage.reply_tokens + agent.sequence.unread() < agent.spec.reply_tokens_max
+        reply.usage.reply_tokens + agent.sequence.unread() < agent.spec.max_reply_tokens
     }
 
     /// Collects the requests of agents whose clients can step.
@@ -249,7 +249,7 @@ impl Core {
         let is_late = due.is_some_and(|due| due >= 0.0);
         let wants_more = self.budget.has_limit() && (is_prefill || is_late);
         let most = match agent.spec.detail {
-            Detail::Full if wants_more => steps.max(STEPS_MAX),
+            Detail::Full if wants_more => steps.max(MAX_STEPS),
             Detail::Full => steps,
             Detail::Reduced | Detail::Background => steps.min(1),
         };
@@ -279,9 +279,9 @@ impl Core {
         let is_rest = !*is_unbudgeted && budget.governor().is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            rows_max: batch.limits().tokens_max,
-            prefill_tokens_max: self.prefill_tokens_max,
-            sequences_max: batch.limits().batch_sequences_max,
+            max_rows: batch.limits().max_tokens,
+            max_prefill_tokens: self.max_prefill_tokens,
+            max_sequences: batch.limits().max_batch_sequences,
             ..Limits::default()
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
@@ -371,7 +371,7 @@ impl Core {
                 // This exceeds the budget: only a small chunk, so that the agent makes progress at
                 // all.
                 let chunk = if self.scheduler.is_unbudgeted { u32::MAX } else { AGED_CHUNK_TOKENS };
-                let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
+                let rows = tokens.min(self.max_prefill_tokens).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
             }
             _ => {}

@@ -98,10 +98,10 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// `count` places for at most `tokens_max` tokens each; their first sequence is `first`.
-    pub fn new(first: u32, count: u32, tokens_max: u32) -> Self {
+    /// `count` places for at most `max_tokens` tokens each; their first sequence is `first`.
+    pub fn new(first: u32, count: u32, max_tokens: u32) -> Self {
         let place =
-            |_| Snapshot { tokens: Vec::with_capacity(tokens_max as usize), ..Snapshot::default() };
+            |_| Snapshot { tokens: Vec::with_capacity(max_tokens as usize), ..Snapshot::default() };
         Self {
             all: (0..count).map(place).collect(),
             first,

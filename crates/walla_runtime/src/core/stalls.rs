@@ -3,16 +3,16 @@
 //! # Rules
 //! 1. A client is stalled if none of its agents could be scheduled for [`STALL_MICROS`]: events
 //!    were left because its queue was full, or it is paced per frame and granted none. A pause is
-//!    not a stall. Of the time between two updates at most [`GAP_MICROS_MAX`] counts: a process
+//!    not a stall. Of the time between two updates at most [`MAX_GAP_MICROS`] counts: a process
 //!    that was suspended or stopped in a debugger is not a stalled host.
 //! 2. Other clients may take the pages of its agents, whose tokens are recomputed later. Its agents
 //!    get no slot, and yield theirs between replies.
 //! 3. A reply in progress keeps its slot. If an agent of another client has waited for
-//!    [`WAIT_MICROS_MAX`] and every slot holds a reply, the reply of the client that has been
+//!    [`MAX_WAIT_MICROS`] and every slot holds a reply, the reply of the client that has been
 //!    stalled longest, for at least [`END_MICROS`], ends with [`FinishReason::TimedOut`].
 
 use super::Core;
-use super::agents::{AgentState, WAIT_MICROS_MAX};
+use super::agents::{AgentState, MAX_WAIT_MICROS};
 use super::clients::ClientState;
 use crate::api::FinishReason;
 
@@ -24,13 +24,13 @@ pub(super) const END_MICROS: u64 = 10_000_000;
 
 /// Maximum time between two updates that counts as a stall, in microseconds. While another host
 /// waits for the end of a stall, the core is called at least as often.
-pub(super) const GAP_MICROS_MAX: u64 = 1_000_000;
+pub(super) const MAX_GAP_MICROS: u64 = 1_000_000;
 
 impl Core {
     /// Rule 3.
     pub(super) fn end_stalled_reply(&mut self, now_micros: u64) {
         let waited_micros = self.longest_slot_wait(now_micros);
-        if waited_micros.is_none_or(|waited| waited < WAIT_MICROS_MAX) {
+        if waited_micros.is_none_or(|waited| waited < MAX_WAIT_MICROS) {
             return;
         }
         let stalled = |(slot, agent): (usize, &AgentState)| {
@@ -65,8 +65,8 @@ impl Core {
         let holders = self.clients.iter().filter(|client| !client.is_paused()).filter(holds);
         let stalls = holders.map(|client| client.stalled_micros(now_micros));
         let ends = stalls.flat_map(|stalled| [(STALL_MICROS, stalled), (END_MICROS, stalled)]);
-        let of_wait = waited_micros.map(|waited| (WAIT_MICROS_MAX, waited));
+        let of_wait = waited_micros.map(|waited| (MAX_WAIT_MICROS, waited));
         let left = ends.chain(of_wait).filter(|(end, now)| end > now).map(|(end, now)| end - now);
-        left.min().filter(|_| waits).map(|micros| micros.min(GAP_MICROS_MAX))
+        left.min().filter(|_| waits).map(|micros| micros.min(MAX_GAP_MICROS))
     }
 }

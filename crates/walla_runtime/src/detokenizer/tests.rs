@@ -13,7 +13,7 @@ struct Shown {
 
 fn show<'a>(text: &mut Detokenizer, tokens: impl IntoIterator<Item = &'a [u8]>) -> Shown {
     let mut shown = Shown::default();
-    let mut say = |delta: InlineText<DELTA_BYTES_MAX>, tokens| {
+    let mut say = |delta: InlineText<MAX_DELTA_BYTES>, tokens| {
         shown.text.push_str(&delta);
         shown.tokens += tokens;
         shown.deltas.push(delta.to_string());

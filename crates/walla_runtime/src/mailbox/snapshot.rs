@@ -3,13 +3,13 @@ use core::array;
 use super::sync::{AtomicU64, Ordering, fence};
 
 /// Maximum tries of a reader before it accepts inconsistent numbers.
-const LOOKS_MAX: usize = 4;
+const MAX_LOOKS: usize = 4;
 
 /// Numbers that one thread writes together and any thread reads together, without waiting (a
 /// seqlock).
 ///
 /// `turn` is odd while the writer writes. A reader that sees the same even `turn` before and after
-/// reading has numbers of one moment. After [`LOOKS_MAX`] tries it returns a mixture (each number
+/// reading has numbers of one moment. After [`MAX_LOOKS`] tries it returns a mixture (each number
 /// was written, but at two moments) instead of waiting.
 #[derive(Debug)]
 pub(crate) struct Snapshot<const N: usize> {
@@ -36,7 +36,7 @@ impl<const N: usize> Snapshot<N> {
 
     /// Returns the numbers of one moment, or, if the writer never pauses, of two moments.
     pub(crate) fn load(&self) -> [u64; N] {
-        for _ in 1..LOOKS_MAX {
+        for _ in 1..MAX_LOOKS {
             let (numbers, of_one_moment) = self.look();
             if of_one_moment {
                 return numbers;

@@ -1,24 +1,24 @@
 use std::ops::Range;
 
-use walla_model::chat::MARKER_BYTES_MAX;
+use walla_model::chat::MAX_MARKER_BYTES;
 
 /// Maximum number of held bytes: white space at the beginning of a reply, and a marker.
-const BYTES_MAX: usize = 64;
+const MAX_BYTES: usize = 64;
 
-const _: () = assert!(MARKER_BYTES_MAX < BYTES_MAX);
+const _: () = assert!(MAX_MARKER_BYTES < MAX_BYTES);
 
 /// Bytes that are held back, with the number of tokens that end behind each byte.
 #[derive(Debug)]
 pub(super) struct Held {
-    bytes: [u8; BYTES_MAX],
+    bytes: [u8; MAX_BYTES],
     len: usize,
     /// Tokens that end behind the first `index` bytes.
-    ends: [u32; BYTES_MAX + 1],
+    ends: [u32; MAX_BYTES + 1],
 }
 
 impl Held {
     pub fn new() -> Self {
-        Self { bytes: [0; BYTES_MAX], len: 0, ends: [0; BYTES_MAX + 1] }
+        Self { bytes: [0; MAX_BYTES], len: 0, ends: [0; MAX_BYTES + 1] }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -30,7 +30,7 @@ impl Held {
     }
 
     pub fn is_full(&self) -> bool {
-        self.len == BYTES_MAX
+        self.len == MAX_BYTES
     }
 
     /// Holds one more byte. The caller releases bytes before the buffer is full.
@@ -55,8 +55,8 @@ impl Held {
     }
 
     /// A copy of `range`, at the beginning of the array.
-    pub fn copied(&self, range: Range<usize>) -> [u8; BYTES_MAX] {
-        let mut copy = [0; BYTES_MAX];
+    pub fn copied(&self, range: Range<usize>) -> [u8; MAX_BYTES] {
+        let mut copy = [0; MAX_BYTES];
         copy[..range.len()].copy_from_slice(&self.bytes[range]);
         copy
     }

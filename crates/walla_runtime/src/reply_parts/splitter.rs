@@ -7,7 +7,7 @@ use super::held::Held;
 use super::{Part, Say, Sinks};
 
 /// Maximum bytes of a header. A longer header is treated as reasoning.
-pub(super) const HEADER_BYTES_MAX: usize = 128;
+pub(super) const MAX_HEADER_BYTES: usize = 128;
 
 /// Assigns bytes to parts.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Splitter {
             is_blank: false,
             skips_space: false,
             held: Held::new(),
-            header: Vec::with_capacity(HEADER_BYTES_MAX),
+            header: Vec::with_capacity(MAX_HEADER_BYTES),
         }
     }
 
@@ -251,7 +251,7 @@ impl Splitter {
             self.mode = Mode::Reasoning(format);
             return &bytes[end + 1..];
         }
-        if self.header.len() + bytes.len() > HEADER_BYTES_MAX {
+        if self.header.len() + bytes.len() > MAX_HEADER_BYTES {
             self.mode = Mode::Reasoning(format);
             sinks.put(Part::Reasoning, &self.header, 0, say);
             return bytes;

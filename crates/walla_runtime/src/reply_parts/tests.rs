@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use walla_model::chat::{ChatTemplate, Marker};
 use walla_model::tokenizer::{Tokenizer, Vocabulary};
 
-use super::splitter::HEADER_BYTES_MAX;
+use super::splitter::MAX_HEADER_BYTES;
 use super::*;
 
 /// Texts of the special tokens of [`vocabulary`].
@@ -81,7 +81,7 @@ fn show<'a>(
     tokens: impl IntoIterator<Item = (TokenId, &'a [u8])>,
 ) -> Shown {
     let mut shown = Shown::default();
-    let mut say = |part: Part, text: InlineText<DELTA_BYTES_MAX>, tokens: u32| {
+    let mut say = |part: Part, text: InlineText<MAX_DELTA_BYTES>, tokens: u32| {
         match part {
             Part::Speech => shown.speech.push_str(&text),
             Part::Reasoning => shown.reasoning.push_str(&text),
@@ -221,7 +221,7 @@ fn stop_strings_apply_only_to_speech() {
 #[test]
 fn a_header_line_is_neither_reasoning_nor_speech() {
     let shown = |start, tokens: &[&str]| show(&mut begun(&by_token().1, start, &[]), drawn(tokens));
-    let long = "x".repeat(HEADER_BYTES_MAX + 1);
+    let long = "x".repeat(MAX_HEADER_BYTES + 1);
     for (tokens, speech, reasoning) in [
         (&["<|channel>", "thou", "ght\nHm", ".", "<channel|>", "Three."][..], "Three.", "Hm."),
         (&["<|channel>", "thought\n", "<channel|>", "Three."], "Three.", ""),
@@ -273,7 +273,7 @@ fn only_the_final_channel_is_speech() {
 fn the_engine_closes_a_block() {
     let mut parts = begun(by_text(), ReplyStart::Speech, &[]);
     let mut said = Vec::new();
-    let mut say = |part: Part, text: InlineText<DELTA_BYTES_MAX>, _: u32| {
+    let mut say = |part: Part, text: InlineText<MAX_DELTA_BYTES>, _: u32| {
         said.push((part, text.to_string()));
     };
     assert_eq!(parts.open_format(), None);

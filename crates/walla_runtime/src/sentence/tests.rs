@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn split_with(bytes_max: usize, pieces: &[&str]) -> Vec<String> {
-    let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
+fn split_with(max_bytes: usize, pieces: &[&str]) -> Vec<String> {
+    let mut splitter = SentenceSplitter::with_max_bytes(max_bytes);
     let mut sentences = Vec::new();
     for piece in pieces {
         splitter.push(piece, |sentence| sentences.push(sentence.to_owned()));
@@ -13,7 +13,7 @@ fn split_with(bytes_max: usize, pieces: &[&str]) -> Vec<String> {
 }
 
 fn split(text: &str) -> Vec<String> {
-    split_with(SentenceSplitter::BYTES_MAX, &[text])
+    split_with(SentenceSplitter::MAX_BYTES, &[text])
 }
 
 #[track_caller]
@@ -120,12 +120,12 @@ proptest! {
     })]
 
     #[test]
-    fn all_text_is_emitted_once_in_order(text in some_text(), bytes_max in 4_usize..40) {
-        let sentences = split_with(bytes_max, &[&text]);
+    fn all_text_is_emitted_once_in_order(text in some_text(), max_bytes in 4_usize..40) {
+        let sentences = split_with(max_bytes, &[&text]);
         prop_assert_eq!(without_space(&sentences.concat()), without_space(&text));
         let mut rest = text.as_str();
         for sentence in &sentences {
-            prop_assert!(!sentence.is_empty() && sentence.len() <= bytes_max);
+            prop_assert!(!sentence.is_empty() && sentence.len() <= max_bytes);
             prop_assert_eq!(sentence.trim(), sentence.as_str());
             let at = rest.find(sentence.as_str());
             prop_assert!(at.is_some_and(|at| rest[..at].trim().is_empty()), "{:?} in {:?}", sentence, rest);
@@ -136,32 +136,32 @@ proptest! {
     #[test]
     fn plain_text_at_once_equals_text_by_characters(
         text in some_text(),
-        bytes_max in 4_usize..40,
+        max_bytes in 4_usize..40,
     ) {
-        let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
+        let mut splitter = SentenceSplitter::with_max_bytes(max_bytes);
         let mut sentences = Vec::new();
         let mut say = |sentence: &str| sentences.push(sentence.to_owned());
         text.chars().for_each(|c| splitter.take(c, &mut say));
         splitter.finish(say);
-        prop_assert_eq!(split_with(bytes_max, &[&text]), sentences);
+        prop_assert_eq!(split_with(max_bytes, &[&text]), sentences);
     }
 
     #[test]
     fn sentences_do_not_depend_on_pieces(
         text in some_text(),
-        bytes_max in 4_usize..40,
+        max_bytes in 4_usize..40,
         cuts in prop::collection::vec(0_usize..60, 0..6),
     ) {
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| text.floor_char_boundary(cut)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
         let pieces: Vec<_> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
-        prop_assert_eq!(split_with(bytes_max, &pieces), split_with(bytes_max, &[&text]));
+        prop_assert_eq!(split_with(max_bytes, &pieces), split_with(max_bytes, &[&text]));
     }
 
     #[test]
-    fn pushing_never_exceeds_initial_capacity(text in some_text(), bytes_max in 4_usize..40) {
-        let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
+    fn pushing_never_exceeds_initial_capacity(text in some_text(), max_bytes in 4_usize..40) {
+        let mut splitter = SentenceSplitter::with_max_bytes(max_bytes);
         let capacity = splitter.text.capacity();
         splitter.push(&text, |_| {});
         prop_assert_eq!(splitter.text.capacity(), capacity);

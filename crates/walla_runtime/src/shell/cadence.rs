@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Minimum period of predicted frames. No host renders faster.
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Maximum period of predicted frames.
-const PERIOD_MAX: Duration = Duration::from_millis(100);
+const MAX_PERIOD: Duration = Duration::from_millis(100);
 /// Length of a nap. The system adds its timers' slack (50 µs on Linux).
 const NAP: Duration = Duration::from_micros(50);
 /// Minimum tolerance around the predicted time of a frame.
@@ -38,7 +38,7 @@ impl Cadence {
     pub(super) fn frame(&mut self, now: Instant) {
         let since = self.last.replace(now).map(|last| now.saturating_duration_since(last));
         self.period = match (since, self.period) {
-            (Some(since), _) if !(PERIOD_MIN..=PERIOD_MAX).contains(&since) => None,
+            (Some(since), _) if !(PERIOD_MIN..=MAX_PERIOD).contains(&since) => None,
             (Some(since), None) => Some((since, since / 2)),
             (Some(since), Some((period, spread))) => {
                 Some(((7 * period + since) / 8, (3 * spread + since.abs_diff(period)) / 4))

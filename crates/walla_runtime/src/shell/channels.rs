@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use atomic_waker::AtomicWaker;
 
 use crate::api::{Command, Event, Pacing};
-use crate::engine_core::CLIENTS_MAX;
+use crate::engine_core::MAX_CLIENTS;
 use crate::mailbox::{Mailbox, TrySendError};
 
 /// Minimum of a client's limit on open replies: eight asks of each of 8,192 agents. With a
 /// lower limit, a cancel would wait behind asks.
-const OPEN_MAX: usize = 1 << 16;
+const MAX_OPEN: usize = 1 << 16;
 
 /// Mailboxes and flags of a client.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct ClientChannels {
     pub(super) pacing: Pacing,
     /// Maximum number of open replies. At the limit, further commands wait in their mailbox,
     /// including cancels.
-    pub(super) open_max: usize,
+    pub(super) max_open: usize,
 }
 
 impl ClientChannels {
@@ -44,7 +44,7 @@ impl ClientChannels {
             logged: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             pacing,
-            open_max: event_queue.max(OPEN_MAX),
+            max_open: event_queue.max(MAX_OPEN),
         }
     }
 }
@@ -60,12 +60,12 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new() -> Self {
-        Self { joining: Mailbox::new(CLIENTS_MAX), clients: AtomicU32::new(0) }
+        Self { joining: Mailbox::new(MAX_CLIENTS), clients: AtomicU32::new(0) }
     }
 
-    /// Counts one more client. Returns `false` if there are [`CLIENTS_MAX`].
+    /// Counts one more client. Returns `false` if there are [`MAX_CLIENTS`].
     pub(super) fn reserve(&self) -> bool {
-        let one_more = |clients: u32| (clients < CLIENTS_MAX as u32).then_some(clients + 1);
+        let one_more = |clients: u32| (clients < MAX_CLIENTS as u32).then_some(clients + 1);
         self.clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
     }
 

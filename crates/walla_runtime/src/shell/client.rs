@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::Engine;
 use super::channels::ClientChannels;
 use crate::api::{AgentId, Command, Event, Pacing, ReplyId};
-use crate::engine_core::CLIENTS_MAX;
+use crate::engine_core::MAX_CLIENTS;
 use crate::mailbox::TrySendError;
 use crate::options::EngineError;
 
@@ -29,7 +29,7 @@ impl Engine {
     pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
         let shared = self.shared();
         self.check_alive()?;
-        let too_many = || EngineError::TooManyClients { clients_max: CLIENTS_MAX as u32 };
+        let too_many = || EngineError::TooManyClients { max_clients: MAX_CLIENTS as u32 };
         if !shared.admission.reserve() {
             return Err(too_many());
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::channels::{Admission, ClientChannels};
 use crate::api::{AgentId, Command, Event, Pacing, ReplyError, ReplyEvent, ReplyId};
-use crate::engine_core::{CLIENTS_MAX, ClientKey};
+use crate::engine_core::{ClientKey, MAX_CLIENTS};
 use crate::mailbox::TrySendError;
 
 /// Maximum commands taken from one client per round, so that many commands delay a step by only
@@ -38,7 +38,7 @@ struct ClientSlot {
 
 impl ClientSlot {
     fn new(channels: Arc<ClientChannels>) -> Self {
-        let open = HashMap::with_capacity(channels.open_max.min(1_024));
+        let open = HashMap::with_capacity(channels.max_open.min(1_024));
         // `wake`: the host may be waiting for the engine's state.
         Self {
             channels,
@@ -59,7 +59,7 @@ impl ClientSlot {
 
     /// Whether the core may take more of its commands.
     fn takes_commands(&self) -> bool {
-        !self.refused && self.open.len() < self.channels.open_max
+        !self.refused && self.open.len() < self.channels.max_open
     }
 
     /// See [`Emit`](crate::engine_core::Emit).
@@ -145,7 +145,7 @@ pub(super) struct Collected {
 /// All clients.
 #[derive(Debug, Default)]
 pub(super) struct ClientSlots {
-    client_slots: [Option<ClientSlot>; CLIENTS_MAX],
+    client_slots: [Option<ClientSlot>; MAX_CLIENTS],
 }
 
 impl ClientSlots {
@@ -157,8 +157,8 @@ impl ClientSlots {
     /// Frees the client slots of clients that left and registers clients that joined, but never
     /// both at one index in one round: the core must remove a client before its key is reused.
     /// Returns the changes for the core, by index.
-    pub(super) fn admit(&mut self, admission: &Admission) -> [Option<ClientChange>; CLIENTS_MAX] {
-        let mut changes = [const { None }; CLIENTS_MAX];
+    pub(super) fn admit(&mut self, admission: &Admission) -> [Option<ClientChange>; MAX_CLIENTS] {
+        let mut changes = [const { None }; MAX_CLIENTS];
         for (place, change) in self.client_slots.iter_mut().zip(&mut changes) {
             if place.as_ref().is_some_and(ClientSlot::is_gone) {
                 *place = None;

@@ -19,7 +19,7 @@ use crate::status::{EngineState, ModelCard};
 /// Maximum time that the last handle waits for the device thread to end. Destroying a CUDA context
 /// takes 57 to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more
 /// (`tests/tests/exit_gpu.rs`).
-const JOIN_MAX: Duration = Duration::from_millis(300);
+const MAX_JOIN: Duration = Duration::from_millis(300);
 
 /// A model on a device, with a dedicated thread. Clones are handles to the same engine.
 ///
@@ -218,7 +218,7 @@ impl Drop for Handle {
             return; // Dropped by a task's waker on the device thread, which cannot join itself.
         }
         let start = Instant::now();
-        while !self.shared.is_ended() && start.elapsed() < JOIN_MAX {
+        while !self.shared.is_ended() && start.elapsed() < MAX_JOIN {
             thread::sleep(Duration::from_micros(500));
         }
         if thread.is_finished() {

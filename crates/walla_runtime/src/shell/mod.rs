@@ -37,7 +37,7 @@
 //! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog). From
 //!    then on it owns neither client slots nor status, so that none of its later actions reaches a
 //!    host.
-//! 6. Dropping the last handle requests the thread to stop, waits `JOIN_MAX` at most, and then
+//! 6. Dropping the last handle requests the thread to stop, waits `MAX_JOIN` at most, and then
 //!    detaches the thread. Memory that a hung device may still write is leaked, never freed.
 
 mod cadence;

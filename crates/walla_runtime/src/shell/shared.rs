@@ -15,7 +15,7 @@ use crate::status::{ModelCard, Status};
 
 /// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
 /// first one's load hangs.
-const INCARNATIONS_MAX: usize = 2;
+const MAX_INCARNATIONS: usize = 2;
 
 /// State shared by hosts and the device thread.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) controls: Controls,
     /// Device threads by incarnation. The first is set before a handle exists that could ring.
-    device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
+    device_threads: [OnceLock<Thread>; MAX_INCARNATIONS],
     /// Incarnation of the device thread that owns the engine. Beyond the last one, no thread owns
     /// it.
     incarnation: AtomicU32,
@@ -48,7 +48,7 @@ impl Shared {
             admission: Admission::new(),
             stop: AtomicBool::new(false),
             controls: Controls::new(),
-            device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
+            device_threads: [const { OnceLock::new() }; MAX_INCARNATIONS],
             incarnation: AtomicU32::new(0),
             heartbeat: Heartbeat::default(),
             client_slots: Mutex::new(ClientSlots::default()),

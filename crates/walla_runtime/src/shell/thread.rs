@@ -13,7 +13,7 @@ use super::heartbeat::Phase;
 use super::shared::{Owned, Shared};
 use super::shutdown::shut_down;
 use crate::clock::Clock;
-use crate::engine_core::{Advance, CLIENTS_MAX, ClientKey, EngineCore, Loader};
+use crate::engine_core::{Advance, ClientKey, EngineCore, Loader, MAX_CLIENTS};
 use crate::options::EngineError;
 
 /// Starts device thread number `number` of an engine.
@@ -243,7 +243,7 @@ impl Device<'_> {
         now_micros: u64,
     ) -> Result<Collected, EngineError> {
         let mut collected = Collected::default();
-        for key in (0..CLIENTS_MAX as u32).map(ClientKey) {
+        for key in (0..MAX_CLIENTS as u32).map(ClientKey) {
             let Some(framed) = self.own()?.client_slots.take_frame(key) else { continue };
             if framed {
                 core.frame(key, now_micros);

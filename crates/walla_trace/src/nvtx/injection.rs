@@ -21,7 +21,7 @@ const VERSION_INFO: u32 = 3;
 /// core only, but tools refuse a program that lacks a table.
 const FUNCTIONS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 
-const FUNCTIONS_MAX: usize = 16;
+const MAX_FUNCTIONS: usize = 16;
 
 const CORE: usize = 1;
 
@@ -32,17 +32,17 @@ const POP: usize = 11;
 /// A function of the tool, or null before the tool sets it.
 type Slot = AtomicPtr<c_void>;
 
-static SLOTS: [[Slot; FUNCTIONS_MAX]; FUNCTIONS.len()] =
-    [const { [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS_MAX] }; FUNCTIONS.len()];
+static SLOTS: [[Slot; MAX_FUNCTIONS]; FUNCTIONS.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_FUNCTIONS] }; FUNCTIONS.len()];
 
 /// Table that tools write through: a pointer to each slot, null at entry 0 and after the last
 /// entry.
-type Table = [Option<&'static Slot>; FUNCTIONS_MAX + 1];
+type Table = [Option<&'static Slot>; MAX_FUNCTIONS + 1];
 
 static TABLES: [Table; FUNCTIONS.len()] = tables();
 
 const fn tables() -> [Table; FUNCTIONS.len()] {
-    let mut tables = [[None; FUNCTIONS_MAX + 1]; FUNCTIONS.len()];
+    let mut tables = [[None; MAX_FUNCTIONS + 1]; FUNCTIONS.len()];
     let mut module = CORE;
     while module < FUNCTIONS.len() {
         let mut function = 1;
@@ -106,7 +106,7 @@ extern "system" fn function_table(
 
 extern "system" fn set_tool_version(_version: u32) {}
 
-type Initialise = unsafe extern "system" fn(extern "system" fn(u32) -> *const c_void) -> c_int;
+type Initialize = unsafe extern "system" fn(extern "system" fn(u32) -> *const c_void) -> c_int;
 
 /// Connects to the profiler that started this program. Returns `None` if no profiler did, or if it
 /// does not accept ranges.
@@ -117,15 +117,15 @@ pub(super) fn find() -> Option<Ranges> {
     let library = library
         .inspect_err(|error| tracing::warn!(%error, "{NVTX_INJECTION} names no library that loads"))
         .ok()?;
-    // SAFETY: `Initialise` is the type of this entry point.
-    let initialise = unsafe { library.get::<Initialise>(b"InitializeInjectionNvtx2\0") };
-    let initialise = *initialise
+    // SAFETY: `Initialize` is the type of this entry point.
+    let initialize = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") };
+    let initialize = *initialize
         .inspect_err(
             |error| tracing::warn!(%error, "the library that {NVTX_INJECTION} names is no tool"),
         )
         .ok()?;
     // SAFETY: the tables are static and have the layout that the interface specifies.
-    let taken = unsafe { initialise(export_table) };
+    let taken = unsafe { initialize(export_table) };
     // The tool is initialised: its functions may be called until the process ends.
     std::mem::forget(library);
     if taken == 0 {

@@ -28,7 +28,7 @@ pub enum Call {
     Record,
     Wait,
     Poll,
-    Synchronise,
+    Synchronize,
     ResizeCache,
 }
 
@@ -55,14 +55,14 @@ impl Call {
         Self::Record,
         Self::Wait,
         Self::Poll,
-        Self::Synchronise,
+        Self::Synchronize,
         Self::ResizeCache,
     ];
 
     /// Whether the call is made during play, not while loading.
     #[must_use]
     pub fn is_play(self) -> bool {
-        (Self::WriteHost as usize..Self::Synchronise as usize).contains(&(self as usize))
+        (Self::WriteHost as usize..Self::Synchronize as usize).contains(&(self as usize))
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -88,7 +88,7 @@ impl Call {
             Self::Record => "record",
             Self::Wait => "wait",
             Self::Poll => "poll",
-            Self::Synchronise => "synchronise",
+            Self::Synchronize => "synchronise",
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct FaultPlan {
     pub(super) seed: u64,
     pub(super) failures: Vec<Failure>,
     pub(super) play_failures_per_million: u32,
-    pub(super) memory_bytes_max: Option<u64>,
+    pub(super) max_memory_bytes: Option<u64>,
     pub(super) delay_micros: Option<RangeInclusive<u64>>,
     pub(super) never: Vec<u64>,
     pub(super) poisons: Vec<Poison>,
@@ -171,8 +171,8 @@ impl FaultPlan {
     /// Limits the total allocation (weights, caches, buffers and pinned memory) to `bytes`.
     /// Allocations beyond it are out of memory.
     #[must_use]
-    pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
-        self.memory_bytes_max = Some(bytes);
+    pub fn max_memory_bytes(mut self, bytes: u64) -> Self {
+        self.max_memory_bytes = Some(bytes);
         self
     }
 

@@ -79,7 +79,7 @@ impl Poisoner {
 }
 
 fn change_row(block: &mut [u8], layout: &StepLayout, output: u32) {
-    if output >= layout.outputs_max {
+    if output >= layout.max_outputs {
         return;
     }
     let at = layout.result_rows_offset() + output as usize * size_of::<ResultRow>();

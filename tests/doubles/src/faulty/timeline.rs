@@ -69,7 +69,7 @@ impl Timeline {
     }
 
     /// Completes all work. Returns its completion time; `None`: never.
-    pub(super) fn synchronise(&mut self) -> Option<u64> {
+    pub(super) fn synchronize(&mut self) -> Option<u64> {
         let last = self.streams.values().copied().max().unwrap_or(0);
         if last == NEVER {
             return None;

@@ -5,7 +5,7 @@ use walla_device::{
     CacheCommand, CacheDesc, CacheImage, CacheLayer, CachePart, ImageNumber, ImagePart, ImageState,
     Program,
 };
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 use super::sample::{Sampler, cell_hash, mix, penalty_hash};
 
@@ -28,7 +28,7 @@ struct Sequence {
 
 impl Sequence {
     fn new() -> Self {
-        Self { last: 0, recent: vec![0; PENALTY_WINDOW_MAX as usize], recurrent: 0 }
+        Self { last: 0, recent: vec![0; MAX_PENALTY_WINDOW as usize], recurrent: 0 }
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct HashCache {
 
 /// Index of a position in the ring of recent tokens.
 fn recent_index(position: u32) -> usize {
-    (position % PENALTY_WINDOW_MAX) as usize
+    (position % MAX_PENALTY_WINDOW) as usize
 }
 
 impl HashCache {
@@ -61,7 +61,7 @@ impl HashCache {
             pages: desc.pages as usize,
             is_recurrent: desc.layers.iter().any(is_recurrent),
             cells: vec![Cell::default(); cells],
-            sequences: (0..desc.sequences_max).map(|_| Sequence::new()).collect(),
+            sequences: (0..desc.max_sequences).map(|_| Sequence::new()).collect(),
         }
     }
 
@@ -230,7 +230,7 @@ impl HashCache {
             CacheCommand::ShiftRecent { sequence, from, end, turn } => {
                 let recent = &mut self.sequences.get_mut(sequence as usize)?.recent;
                 let before = recent.clone();
-                for position in from.max(end.saturating_sub(PENALTY_WINDOW_MAX))..end {
+                for position in from.max(end.saturating_sub(MAX_PENALTY_WINDOW))..end {
                     let moved = position.checked_add_signed(turn)?;
                     recent[recent_index(moved)] = before[recent_index(position)];
                 }

@@ -28,7 +28,7 @@ use walla_device::{
     DeviceError, DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse,
     Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
-use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
+use walla_types::{MAX_CANDIDATES, Sampling, TokenId};
 
 use self::cache::HashCache;
 use self::sample::{Sampler, cell_hash, penalty_hash};
@@ -195,7 +195,7 @@ impl HashDevice {
         *view.header = header;
         for (output, (row, result)) in view.rows.iter_mut().zip(results.iter()).enumerate() {
             *row = *result;
-            let first = output * CANDIDATES_MAX as usize;
+            let first = output * MAX_CANDIDATES as usize;
             let candidates = view.candidates.iter_mut().skip(first);
             for (token, candidate) in candidates.take(result.candidates as usize).enumerate() {
                 let log_probability = -1.0 - token as f32;
@@ -512,7 +512,7 @@ impl Device for HashDevice {
     }
 
     /// Advances the clock to the completion of all work.
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
         let last = self.streams.iter().copied().max().unwrap_or(0);
         self.clock().advance_to(last);
         Ok(())

@@ -1,7 +1,7 @@
 //! Samples tokens from hashes.
 
 use walla_device::step::{BiasRow, OutputRow, ResultRow};
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_types::MAX_PENALTY_WINDOW;
 
 /// Mixes a number into a hash: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) fn mix(hash: u64, number: u64) -> u64 {
@@ -24,7 +24,7 @@ pub(super) fn penalty_hash(output: &OutputRow, hash: u64, token_at: impl Fn(u32)
     if is_off {
         return hash;
     }
-    let window = output.penalty_window.min(PENALTY_WINDOW_MAX).min(output.position + 1);
+    let window = output.penalty_window.min(MAX_PENALTY_WINDOW).min(output.position + 1);
     let first = output.position + 1 - window;
     (first..=output.position).fold(hash, |hash, position| mix(hash, token_at(position).into()))
 }

@@ -5,10 +5,10 @@ use walla_types::SeqId;
 use super::*;
 
 const LAYOUT: StepLayout = StepLayout {
-    rows_max: 8,
-    outputs_max: 4,
-    biases_max: 4,
-    sequences_max: 4,
+    max_rows: 8,
+    max_outputs: 4,
+    max_biases: 4,
+    max_sequences: 4,
     pages_per_sequence: 4,
 };
 
@@ -35,7 +35,7 @@ impl Rig {
                 layers: Vec::new(),
                 pages: 16,
                 page_tokens: 4,
-                sequences_max: 4,
+                max_sequences: 4,
                 kv_type: walla_device::KvType::F16,
             })
             .unwrap();
@@ -47,9 +47,9 @@ impl Rig {
             name: "test".into(),
             phase: walla_device::Phase::Decode,
             pure_decode: false,
-            rows_max: 8,
-            outputs_max: 4,
-            context_max: 16,
+            max_rows: 8,
+            max_outputs: 4,
+            max_context: 16,
             vocab: 1_000,
             slots: Vec::new(),
             cache,
@@ -179,7 +179,7 @@ fn each_cache_counts() {
         layers: vec![layer],
         pages: 16,
         page_tokens: 4,
-        sequences_max: 4,
+        max_sequences: 4,
         kv_type: walla_device::KvType::F16,
     };
     let [first, second] = [(); 2].map(|()| device.create_cache(&desc).unwrap());

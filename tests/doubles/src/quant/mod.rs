@@ -1,8 +1,8 @@
-//! The inverse of [`dequantise`](walla_model::dequantise): numbers to the block formats of ggml.
+//! The inverse of [`dequantize`](walla_model::dequantise): numbers to the block formats of ggml.
 
 mod pack;
-mod quantise;
+mod quantize;
 mod search;
 
 pub(crate) use pack::{pack, pack_q3};
-pub use quantise::quantise;
+pub use quantize::quantize;

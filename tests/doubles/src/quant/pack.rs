@@ -25,7 +25,7 @@ pub(crate) fn pack_q3(scales: &[i8; 16]) -> [u8; 12] {
 #[cfg(test)]
 mod tests {
     use half::f16;
-    use walla_model::dequantise;
+    use walla_model::dequantize;
     use walla_types::TensorType;
 
     use super::*;
@@ -38,7 +38,7 @@ mod tests {
         let numbers = |integers: u8| {
             let block = [&ONE[..], &ONE, packed, &[integers; 128]].concat();
             let mut numbers = [0.0; 256];
-            dequantise(TensorType::Q4K, &block, &mut numbers);
+            dequantize(TensorType::Q4K, &block, &mut numbers);
             numbers
         };
         let (zeros, ones) = (numbers(0), numbers(0x11));
@@ -52,7 +52,7 @@ mod tests {
     fn unpack_q3(packed: &[u8; 12]) -> [i8; 16] {
         let block = [&[0xff; 32][..], &[0b0101_0101; 64], packed, &ONE].concat();
         let mut numbers = [0.0; 256];
-        dequantise(TensorType::Q3K, &block, &mut numbers);
+        dequantize(TensorType::Q3K, &block, &mut numbers);
         core::array::from_fn(|i| numbers[16 * i] as i8)
     }
 

@@ -239,7 +239,7 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use walla_model::dequantise;
+    use walla_model::dequantize;
 
     use super::*;
 
@@ -265,7 +265,7 @@ mod tests {
                 let mut raw = Vec::new();
                 write(ty, 1 << 18, &Fill::Random { std }, 5, &mut raw).unwrap();
                 let mut numbers = vec![0.0; 1 << 18];
-                dequantise(ty, &raw, &mut numbers);
+                dequantize(ty, &raw, &mut numbers);
                 let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
                 let square = numbers.iter().map(|x| x * x).sum::<f32>() / numbers.len() as f32;
                 let found = square.sqrt() / std;

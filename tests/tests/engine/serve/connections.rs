@@ -34,7 +34,7 @@ async fn health(port: u16) -> u16 {
 #[tokio::test]
 async fn the_oldest_idle_connection_gives_way() {
     let mut options = patient();
-    options.connections_max = 8;
+    options.max_connections = 8;
     let (_local, port) = server(options).await;
     // One that has had an answer and stays, one with half a head, one with half a body.
     let mut client = send(port, "GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await;
@@ -64,7 +64,7 @@ async fn the_oldest_idle_connection_gives_way() {
 #[tokio::test]
 async fn an_answer_in_progress_does_not_give_way() {
     let mut options = patient();
-    options.connections_max = 2;
+    options.max_connections = 2;
     let (local, port) = server(options).await;
     let body = json!({
         "messages": [{"role": "user", "content": "Sing!"}], "max_tokens": 300,
@@ -102,7 +102,7 @@ async fn a_silent_connection_is_closed_after_its_time() {
 #[tokio::test]
 async fn a_peer_has_a_limit_of_its_own() {
     let mut options = patient();
-    options.connections_per_peer_max = 4;
+    options.max_connections_per_peer = 4;
     let (_local, port) = server(options).await;
     let mut silent = Vec::new();
     for _ in 0..4 {
@@ -154,9 +154,9 @@ impl Drop for Flood {
 }
 
 impl Flood {
-    /// At most `open_max` are open at the same time. The thread returns the number that the server
+    /// At most `max_open` are open at the same time. The thread returns the number that the server
     /// has closed.
-    fn start(port: u16, open_max: usize) -> Self {
+    fn start(port: u16, max_open: usize) -> Self {
         let (stop, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (its_stop, its_opened) = (Arc::clone(&stop), Arc::clone(&opened));
         let thread = std::thread::spawn(move || {
@@ -168,7 +168,7 @@ impl Flood {
                 its_opened.fetch_add(1, Ordering::Relaxed);
                 stream.set_nonblocking(true).unwrap();
                 open.push_back(stream);
-                if open.len() >= open_max
+                if open.len() >= max_open
                     && let Some(mut oldest) = open.pop_front()
                 {
                     let read = oldest.read(&mut [0; 8]);
@@ -187,7 +187,7 @@ impl Flood {
 async fn a_flood_of_silent_connections_does_not_keep_clients_out() {
     const REQUESTS: usize = 40;
     let mut options = patient();
-    options.connections_max = 64;
+    options.max_connections = 64;
     let (_local, port) = server(options).await;
     let mut flood = Flood::start(port, 200);
     let start = Instant::now();

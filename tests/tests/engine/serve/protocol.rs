@@ -16,7 +16,7 @@ async fn with_head(port: u16, method: &str, lines: &str, body: &str) -> String {
 #[tokio::test]
 async fn errors_have_the_form_of_the_protocol() {
     let mut options = ServeOptions::default();
-    options.request_bytes_max = 10_000;
+    options.max_request_bytes = 10_000;
     let (_local, port) = server(options).await;
     let completions = "POST /v1/chat/completions";
     let large = json!({"messages": [{"role": "user", "content": "a".repeat(20_000)}]}).to_string();

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult};
 
-use super::facts::{Facts, SHARED_BYTES, facts, initialise};
+use super::facts::{Facts, SHARED_BYTES, facts, initialize};
 use super::{Outcome, answer, give};
 
 /// CUDA 13.0.
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
     if flags != 0 {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
-    match initialise() {
+    match initialize() {
         Ok(()) => CUresult::CUDA_SUCCESS,
         Err(reason) => {
             eprintln!("emulator: {reason}");

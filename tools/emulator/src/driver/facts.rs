@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::CUresult;
 
-use super::{DEVICES_MAX, Outcome};
+use super::{MAX_DEVICES, Outcome};
 
 /// Shared memory per block without opt-in, on every chip.
 pub(super) const SHARED_BYTES: u32 = 48 << 10;
@@ -61,7 +61,7 @@ pub(super) fn facts() -> Outcome<&'static Facts> {
 ///
 /// # Errors
 /// A description of the variable that cannot be used.
-pub(super) fn initialise() -> Result<(), String> {
+pub(super) fn initialize() -> Result<(), String> {
     if FACTS.get().is_none() {
         let facts = from_environment(|name| env::var(name).ok())?;
         // If two threads run this at once, both have read the same values.
@@ -97,7 +97,7 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     let chip =
         chip.ok_or("WALLA_EMULATED_CAPABILITY is none of 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0")?;
     Ok(Facts {
-        devices: number("WALLA_EMULATED_DEVICES", 1, DEVICES_MAX as u32)?,
+        devices: number("WALLA_EMULATED_DEVICES", 1, MAX_DEVICES as u32)?,
         multiprocessors: number("WALLA_EMULATED_MULTIPROCESSORS", 132, 1024)?,
         memory_bytes: u64::from(number("WALLA_EMULATED_MEMORY_MIB", 4096, 1 << 20)?) << 20,
         refused_launches: number("WALLA_EMULATED_REFUSED_LAUNCHES", 0, 1 << 20)?,

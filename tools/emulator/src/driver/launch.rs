@@ -20,12 +20,12 @@ use crate::ptx::Kernel;
 
 /// Maximum dimensions of a grid and of a block. Source: the CUDA programming guide, "Compute
 /// Capabilities".
-const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
-const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
-const THREADS_MAX: u64 = 1024;
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+const MAX_THREADS: u64 = 1024;
 
 /// Maximum blocks per cluster without opt-in.
-const CLUSTER_MAX: u32 = 8;
+const MAX_CLUSTER: u32 = 8;
 
 /// Number of launches, including captured ones.
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
@@ -65,15 +65,15 @@ impl KernelLaunch {
         };
         let threads: u64 = self.block.iter().map(|side| u64::from(*side)).product();
         let shared = u64::from(self.shared_bytes) + u64::from(self.kernel.shared_bytes());
-        if !fits(self.grid, GRID_MAX)
-            || !fits(self.block, BLOCK_MAX)
-            || threads > THREADS_MAX
-            || shared > u64::from(function.shared_bytes_max())
+        if !fits(self.grid, MAX_GRID)
+            || !fits(self.block, MAX_BLOCK)
+            || threads > MAX_THREADS
+            || shared > u64::from(function.max_shared_bytes())
         {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let divides = self.grid[0].is_multiple_of(self.cluster);
-        if self.cluster > CLUSTER_MAX || !divides {
+        if self.cluster > MAX_CLUSTER || !divides {
             return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
         Ok(())

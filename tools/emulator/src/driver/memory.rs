@@ -14,7 +14,7 @@ use super::facts::facts;
 use super::stream::stream;
 use super::table::Table;
 use super::work::Operation;
-use super::{DEVICES_MAX, MEMORIES, Outcome, answer, give, memory_of};
+use super::{MAX_DEVICES, MEMORIES, Outcome, answer, give, memory_of};
 use crate::memory::Memory;
 
 /// Alignment of device memory, as with the driver.
@@ -31,7 +31,7 @@ const GUARD_BYTES: usize = 256;
 const NEW_BYTE: u8 = 0xcd;
 
 /// Bytes in use of each device's memory.
-static USED_BYTES: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
+static USED_BYTES: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
 
 /// A reservation of a device's memory, released when it is dropped.
 pub(super) struct Share {

@@ -44,10 +44,10 @@ use cudarc::driver::sys::{CUdevice, CUresult};
 use crate::memory::Memory;
 
 /// Maximum number of devices.
-const DEVICES_MAX: usize = 4;
+const MAX_DEVICES: usize = 4;
 
 /// Memory that kernels of each device may access: device memory, and pinned memory of the host.
-static MEMORIES: [Memory; DEVICES_MAX] = [const { Memory::new() }; DEVICES_MAX];
+static MEMORIES: [Memory; MAX_DEVICES] = [const { Memory::new() }; MAX_DEVICES];
 
 /// Memory that kernels of an existing device may access.
 fn memory_of(device: CUdevice) -> &'static Memory {

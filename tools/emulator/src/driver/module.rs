@@ -31,7 +31,7 @@ pub(super) struct Function {
     pub(super) space: usize,
     pub(super) kernel: Arc<ptx::Kernel>,
     /// Maximum shared memory of a launch, dynamic and static together.
-    shared_bytes_max: AtomicU32,
+    max_shared_bytes: AtomicU32,
 }
 
 pub(super) static MODULES: Table<Module> = Table::new();
@@ -39,12 +39,12 @@ pub(super) static FUNCTIONS: Table<Function> = Table::new();
 
 impl Function {
     fn new(module: usize, space: usize, kernel: Arc<ptx::Kernel>) -> Self {
-        Self { module, space, kernel, shared_bytes_max: AtomicU32::new(SHARED_BYTES) }
+        Self { module, space, kernel, max_shared_bytes: AtomicU32::new(SHARED_BYTES) }
     }
 
     /// Maximum shared memory of a launch, dynamic and static together.
-    pub(super) fn shared_bytes_max(&self) -> u32 {
-        self.shared_bytes_max.load(Ordering::Relaxed)
+    pub(super) fn max_shared_bytes(&self) -> u32 {
+        self.max_shared_bytes.load(Ordering::Relaxed)
     }
 
     /// Sets the maximum dynamic shared memory of launches.
@@ -55,7 +55,7 @@ impl Function {
         if whole > facts()?.shared_bytes_optin {
             return Err(refused);
         }
-        self.shared_bytes_max.store(whole.max(SHARED_BYTES), Ordering::Relaxed);
+        self.max_shared_bytes.store(whole.max(SHARED_BYTES), Ordering::Relaxed);
         Ok(())
     }
 }

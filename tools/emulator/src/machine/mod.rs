@@ -82,7 +82,7 @@ pub fn run(launch: &Launch<'_>, memory: &Memory) -> Result<(), Fault> {
     let launch = &Launch { cluster, ..*launch };
     if launch.params.len() < kernel.param_bytes
         || !x.is_multiple_of(cluster)
-        || kernel.threads_max.is_some_and(|most| launch.threads() > most)
+        || kernel.max_threads.is_some_and(|most| launch.threads() > most)
     {
         return Err(Fault::Failed(format!(
             "{}: parameters, threads or cluster do not fit",

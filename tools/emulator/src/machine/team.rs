@@ -9,7 +9,7 @@ use super::warp::{Pause, Stop, Warp};
 use super::{Fault, Launch};
 
 /// Rounds in which all warps only polled, before the launch fails.
-const IDLE_ROUNDS_MAX: u32 = 100_000;
+const MAX_IDLE_ROUNDS: u32 = 100_000;
 
 /// Named barriers per block.
 const BARRIERS: usize = 16;
@@ -132,7 +132,7 @@ impl<'a> Team<'a> {
                 return Ok(());
             }
             idle_rounds = if is_idle { idle_rounds + 1 } else { 0 };
-            if idle_rounds > IDLE_ROUNDS_MAX {
+            if idle_rounds > MAX_IDLE_ROUNDS {
                 let index = self.blocks[0].index;
                 let name = &self.launch.kernel.name;
                 return Err(Fault::Failed(format!(

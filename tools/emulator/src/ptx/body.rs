@@ -11,7 +11,7 @@ use super::tokens::{Token, tokens};
 use crate::machine::{Code, Guard, Instruction, Op, Register};
 
 /// Maximum depth of nested calls.
-const CALLS_MAX: usize = 8;
+const MAX_CALLS: usize = 8;
 
 /// Meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,7 +339,7 @@ impl<'a> Body<'a> {
         });
         let function =
             name.and_then(|name| self.items.get(name)).ok_or("a call of what is not here")?;
-        if self.ends.len() >= CALLS_MAX {
+        if self.ends.len() >= MAX_CALLS {
             return Err("calls go too deep".to_owned());
         }
         let returned =

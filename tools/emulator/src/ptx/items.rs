@@ -19,7 +19,7 @@ pub(super) struct Item {
     /// Blocks per cluster, if declared.
     pub(super) cluster: Option<u32>,
     /// Maximum threads per block, if declared.
-    pub(super) threads_max: Option<u32>,
+    pub(super) max_threads: Option<u32>,
     pub(super) returns: Vec<Param>,
     pub(super) params: Vec<Param>,
     /// Text between its braces.
@@ -141,10 +141,10 @@ fn item(rest: &str, line: u32, file: &mut File) -> Result<usize, String> {
             head[at + 1..].iter().step_by(2).map_while(|token| token.text.parse::<u32>().ok());
         Some(numbers.take(3).product())
     };
-    let (cluster, threads_max) = (said(".reqnctapercluster"), said(".maxntid"));
+    let (cluster, max_threads) = (said(".reqnctapercluster"), said(".maxntid"));
     let body = rest[open + 1..end - 1].to_owned();
     let line = line + newlines(&rest[..open]);
-    file.items.insert(name, Item { is_entry, cluster, threads_max, returns, params, body, line });
+    file.items.insert(name, Item { is_entry, cluster, max_threads, returns, params, body, line });
     Ok(end)
 }
 
@@ -248,7 +248,7 @@ mod tests {
         let (f, k) = (&file.items["f"], &file.items["k"]);
         assert!(k.is_entry && !f.is_entry);
         assert_eq!((k.param_bytes(), f.param_bytes(), f.returns.len()), (12, 16, 1));
-        assert_eq!((k.threads_max, k.cluster, f.cluster), (Some(256), Some(4), None));
+        assert_eq!((k.max_threads, k.cluster, f.cluster), (Some(256), Some(4), None));
         assert_eq!(k.body.trim(), "{ ret; }");
         assert_eq!(file.globals.shared[0].name, "dynamic");
         assert_eq!(file.globals.words[0], 0x0605_0403_0201);

@@ -34,7 +34,7 @@ pub struct Kernel {
     pub(crate) param_bytes: usize,
     pub(crate) shared_bytes: u32,
     pub(crate) cluster: Option<u32>,
-    pub(crate) threads_max: Option<u32>,
+    pub(crate) max_threads: Option<u32>,
     pub(crate) code: Code,
     /// The module's variables; the code contains their addresses.
     pub(crate) globals: Arc<Globals>,
@@ -76,7 +76,7 @@ impl Module {
                         param_bytes: entry.param_bytes(),
                         shared_bytes,
                         cluster: entry.cluster,
-                        threads_max: entry.threads_max,
+                        max_threads: entry.max_threads,
                         code,
                         globals: Arc::clone(&self.globals),
                     })

@@ -57,7 +57,7 @@ fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
         .filter_map(|place| {
             let agent = client.new_agent();
             let spec = AgentSpec {
-                reply_tokens_max: REPLY_TOKENS,
+                max_reply_tokens: REPLY_TOKENS,
                 ..AgentSpec::new(format!("You are {}.", name(place)))
             };
             let add = Command::AddAgent { agent, spec: Box::new(spec) };

@@ -184,13 +184,13 @@ fn main() -> AppExit {
     arguments.check().unwrap_or_else(|error| fail(error));
     let options = arguments.model.options(arguments.agents).unwrap_or_else(|error| fail(error));
     if arguments.launch_ms.is_empty() {
-        let default_ms = options.launch_max.map_or(0.0, |limit| limit.as_secs_f64() * 1e3);
+        let default_ms = options.max_launch.map_or(0.0, |limit| limit.as_secs_f64() * 1e3);
         arguments.launch_ms.push(default_ms);
     }
     let budget = limit(arguments.budget_ms).into();
     let mut games = Games::default();
     for &ms in &arguments.launch_ms {
-        let engine = start(EngineOptions { budget, launch_max: limit(ms), ..options.clone() });
+        let engine = start(EngineOptions { budget, max_launch: limit(ms), ..options.clone() });
         let dialogue = DialoguePlugin {
             agents: arguments.agents,
             voice_rate: arguments.voice_rate,
@@ -200,7 +200,7 @@ fn main() -> AppExit {
     }
     let free = arguments.modes.contains(&Mode::Free).then(|| {
         let budget = FrameBudget::Unlimited;
-        let engine = start(EngineOptions { budget, launch_max: None, ..options });
+        let engine = start(EngineOptions { budget, max_launch: None, ..options });
         FreeDecoder::start(engine, arguments.agents).unwrap_or_else(|error| fail(error))
     });
 

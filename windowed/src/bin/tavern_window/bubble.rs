@@ -14,7 +14,7 @@ const INK: Color = Color::srgb(0.150, 0.115, 0.090);
 const GOLD: Color = Color::srgb(0.920, 0.690, 0.230);
 
 /// Maximum bytes of a bubble: about six lines. The beginning of a longer speech is cut off.
-const BYTES_MAX: usize = 140;
+const MAX_BYTES: usize = 140;
 
 /// A bubble and its guest.
 #[derive(Component)]
@@ -128,7 +128,7 @@ fn write(
 fn shown<'a>(mouth: &'a Mouth, speech: &Speech) -> Option<&'a str> {
     let words = mouth.words();
     if !words.is_empty() {
-        Some(last_bytes(words, BYTES_MAX))
+        Some(last_bytes(words, MAX_BYTES))
     } else if speech.is_silent() && mouth.is_quiet() {
         None
     } else {
@@ -137,8 +137,8 @@ fn shown<'a>(mouth: &'a Mouth, speech: &Speech) -> Option<&'a str> {
 }
 
 /// The end of a text, starting at a word.
-fn last_bytes(text: &str, bytes_max: usize) -> &str {
-    let Some(surplus) = text.len().checked_sub(bytes_max) else { return text };
+fn last_bytes(text: &str, max_bytes: usize) -> &str {
+    let Some(surplus) = text.len().checked_sub(max_bytes) else { return text };
     let from = (surplus..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
     let rest = text.get(from..).unwrap_or_default();
     rest.split_once(' ').map_or(rest, |(_, whole_words)| whole_words)

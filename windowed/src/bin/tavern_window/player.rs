@@ -10,7 +10,7 @@ use crate::mouth::{BY_PLAYER, LineSpoken, Mouth};
 use crate::wares;
 
 /// Maximum number of typed characters.
-const TYPED_MAX: usize = 90;
+const MAX_TYPED: usize = 90;
 
 /// Height of the panel; guests sit above it.
 const PANEL_PX: f32 = 92.0;
@@ -199,7 +199,7 @@ fn keys(
                     ask_prepared(digit - 1, &player, &guests, &mut say);
                     continue;
                 }
-                let room = TYPED_MAX.saturating_sub(player.typed.chars().count());
+                let room = MAX_TYPED.saturating_sub(player.typed.chars().count());
                 player.typed.extend(text.chars().filter(|letter| !letter.is_control()).take(room));
             }
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bevy_walla::engine::{
-    ASKS_WAITING_MAX, AgentId, Capabilities, Command, EXCHANGES_KNOWN_MAX, EngineClient,
-    EngineState, Event, Prompt, ReplyEvent, TrySendError,
+    AgentId, Capabilities, Command, EngineClient, EngineState, Event, MAX_ASKS_WAITING,
+    MAX_EXCHANGES_KNOWN, Prompt, ReplyEvent, TrySendError,
 };
 use bevy_walla::prelude::*;
 use bevy_walla::{Call, CallId, EngineStats, InlineText, ReplyError, ReplyId, Usage};
@@ -20,7 +20,7 @@ pub struct EngineModel(Arc<Mutex<State>>);
 struct State {
     dice: Dice,
     commands: VecDeque<Command>,
-    commands_max: usize,
+    max_commands: usize,
     commands_received: u64,
     events: VecDeque<Event>,
     is_paused: bool,
@@ -75,12 +75,12 @@ enum Asked {
 }
 
 impl EngineModel {
-    /// A model whose mailbox keeps `commands_max` commands.
-    pub fn new(dice: Dice, commands_max: usize) -> Self {
+    /// A model whose mailbox keeps `max_commands` commands.
+    pub fn new(dice: Dice, max_commands: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice,
             commands: VecDeque::new(),
-            commands_max,
+            max_commands,
             commands_received: 0,
             events: VecDeque::new(),
             is_paused: false,
@@ -144,7 +144,7 @@ impl EngineModel {
 impl EngineClient for EngineModel {
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         let mut state = self.lock();
-        if state.commands.len() >= state.commands_max {
+        if state.commands.len() >= state.max_commands {
             return Err(TrySendError::Full(command));
         }
         state.log.push(described(&command));
@@ -263,8 +263,8 @@ impl State {
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let failed = match self.agents.get_mut(&agent) {
             None => ReplyError::UnknownAgent,
-            Some(character) if character.asks.len() >= ASKS_WAITING_MAX => {
-                ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 }
+            Some(character) if character.asks.len() >= MAX_ASKS_WAITING => {
+                ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 }
             }
             Some(character) => {
                 let turns_before = std::mem::take(&mut character.later);
@@ -381,7 +381,7 @@ impl Character {
         if !reply.has_started || !is_answered || matches!(reply.asked, Asked::Raw) {
             return;
         }
-        if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+        if self.exchanges.len() >= MAX_EXCHANGES_KNOWN {
             self.exchanges.pop_front();
         }
         let begin = self.turns.len();

@@ -374,7 +374,7 @@ pub struct Score {
 pub const CUT: &str = "the reply is cut: it does not conform to the constraint";
 
 /// Maximum bytes of a schema or grammar that are read: more than the engine accepts.
-const SOURCE_BYTES_MAX: u64 = 1 << 20;
+const MAX_SOURCE_BYTES: u64 = 1 << 20;
 
 /// Condition on the text of replies.
 #[derive(Debug, Args)]
@@ -400,7 +400,7 @@ impl ConstraintArgs {
         let read = |path: &Path| {
             let mut text = String::new();
             let file = File::open(path);
-            let read = file.and_then(|file| file.take(SOURCE_BYTES_MAX).read_to_string(&mut text));
+            let read = file.and_then(|file| file.take(MAX_SOURCE_BYTES).read_to_string(&mut text));
             match read {
                 Ok(_) => Ok(crate::input::without_mark(text)),
                 Err(error) => Err(Failure::from(format!("{}: {error}", path.display()))),

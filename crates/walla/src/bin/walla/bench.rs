@@ -99,16 +99,16 @@ fn bench_context(
 ) -> Result<(), Failure> {
     let Bench { tokens, prefill_rows, .. } = *arguments;
     let run = Run { context, tokens, prefill_rows };
-    let model = ModelSpec::from_gguf(file, run.context_max())
+    let model = ModelSpec::from_gguf(file, run.max_context())
         .map_err(|error| load::named(&arguments.model, &error))?;
-    let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
-    let sequences_max = if arguments.holes { agents_max.max(HOLES_SEQUENCES) } else { agents_max };
+    let max_agents = arguments.agents.iter().max().copied().unwrap_or(1);
+    let max_sequences = if arguments.holes { max_agents.max(HOLES_SEQUENCES) } else { max_agents };
     let options = ExecOptions {
-        sequences_max,
-        context_tokens: run.context_max(),
-        rows_max: prefill_rows.max(sequences_max),
-        outputs_max: sequences_max,
-        logits_rows_max: 0,
+        max_sequences,
+        context_tokens: run.max_context(),
+        max_rows: prefill_rows.max(max_sequences),
+        max_outputs: max_sequences,
+        max_logits_rows: 0,
         mapped_results: !arguments.copied_results,
         kv_type: arguments.kv.into(),
         ..ExecOptions::default()

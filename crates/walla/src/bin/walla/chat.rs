@@ -72,9 +72,9 @@ Jinja file, or continue raw text with `walla generate`";
 async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
-        reply_tokens_max: arguments.tokens,
+        max_reply_tokens: arguments.tokens,
         thinking: arguments.thinking == Some(Switch::On),
-        reasoning_tokens_max: arguments.reasoning_tokens,
+        max_reasoning_tokens: arguments.reasoning_tokens,
         constraint: arguments.constraint.constraint()?,
         ..AgentSpec::new(arguments.persona.clone())
     };
@@ -101,8 +101,8 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
             }
             // The conversation continues.
             Line::TooLong => {
-                let bytes_max = input::BYTES_MAX;
-                note!("walla: a line of more than {bytes_max} bytes was skipped");
+                let max_bytes = input::MAX_BYTES;
+                note!("walla: a line of more than {max_bytes} bytes was skipped");
             }
         }
     }
@@ -115,7 +115,7 @@ async fn prompt(lines: &mut BufReader<Stdin>) -> Result<Option<Line>, Failure> {
     write!(out, "> ")?;
     out.flush()?;
     tokio::select! {
-        line = input::line(lines, input::BYTES_MAX) => Ok(line?),
+        line = input::line(lines, input::MAX_BYTES) => Ok(line?),
         _ = tokio::signal::ctrl_c() => {
             writeln!(out)?;
             Ok(None)

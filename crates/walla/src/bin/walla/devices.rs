@@ -152,8 +152,8 @@ impl Programs {
     fn of(device: Box<dyn Device>, model: &ModelSource) -> Result<Self, Failure> {
         let file = model.open()?;
         let options = ExecOptions {
-            sequences_max: 4,
-            rows_max: 8,
+            max_sequences: 4,
+            max_rows: 8,
             context_tokens: 64,
             ..ExecOptions::default()
         };

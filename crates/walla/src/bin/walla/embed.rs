@@ -15,13 +15,13 @@ use crate::note::note;
 /// Texts that are computed together; of standard input this many are held in memory.
 const PART: usize = 256;
 /// Maximum number of texts of a matrix, which is quadratic.
-const MATRIX_MAX: usize = 2_048;
+const MAX_MATRIX: usize = 2_048;
 
 pub fn run(arguments: &Embed) -> Result<(), Failure> {
     let options = EmbedderOptions {
         threads: arguments.threads,
         low_priority: false,
-        context_tokens_max: arguments.context,
+        max_context_tokens: arguments.context,
         long_texts: if arguments.refuse_long { LongTexts::Refuse } else { LongTexts::Cut },
         query_prefix: arguments.prefix.clone(),
         pooling: arguments.pooling,
@@ -50,11 +50,11 @@ async fn write_all(arguments: &Embed, embedder: &Embedder) -> Result<(), Failure
             continue;
         }
         let mut lines = BufReader::new(tokio::io::stdin());
-        while let Some(line) = input::line(&mut lines, input::BYTES_MAX).await? {
+        while let Some(line) = input::line(&mut lines, input::MAX_BYTES).await? {
             match line {
                 Line::Text(line) => part.push(line),
                 Line::TooLong => {
-                    let what = format!("a line is longer than {} bytes", input::BYTES_MAX);
+                    let what = format!("a line is longer than {} bytes", input::MAX_BYTES);
                     return Err(what.into());
                 }
             }
@@ -78,8 +78,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     async fn add(&mut self, texts: Vec<String>) -> Result<(), Failure> {
-        if self.is_matrix && self.kept.len() + texts.len() > MATRIX_MAX {
-            return Err(format!("more than {MATRIX_MAX} texts for a matrix").into());
+        if self.is_matrix && self.kept.len() + texts.len() > MAX_MATRIX {
+            return Err(format!("more than {MAX_MATRIX} texts for a matrix").into());
         }
         let found = self.embedder.embed(texts.clone(), Purpose::Query).await;
         // Texts are counted from 1 here, as in the notes below.

@@ -77,9 +77,9 @@ fn of_model(arguments: &Fit, path: &Path) -> Result<Report, Failure> {
     };
     let options = ExecOptions {
         context_tokens: arguments.context,
-        rows_max: size.agents.clamp(RUN.prefill_rows, 512),
-        outputs_max: size.agents.min(512),
-        logits_rows_max: 0,
+        max_rows: size.agents.clamp(RUN.prefill_rows, 512),
+        max_outputs: size.agents.min(512),
+        max_logits_rows: 0,
         kv_type: arguments.kv.into(),
         ..ExecOptions::default()
     };
@@ -120,13 +120,13 @@ fn fitting(
     let memory = executor.device().memory();
     let budget = arguments.budget.map(|budget| budget.as_secs_f64() * 1e3);
     let budget_ms = budget.unwrap_or_else(|| default_budget_ms(&device));
-    let steps = measured(executor, options.sequences_max, model)?;
+    let steps = measured(executor, options.max_sequences, model)?;
     Ok(Ok(Fitting { device, memory, budget_ms, steps }))
 }
 
-fn measured(executor: Executor, agents_max: u32, model: &ModelSpec) -> Result<Vec<Step>, Failure> {
+fn measured(executor: Executor, max_agents: u32, model: &ModelSpec) -> Result<Vec<Step>, Failure> {
     let mut lockstep = Lockstep::new(executor, Vec::new(), Sampling::greedy())?;
-    let counts = AGENTS.into_iter().filter(|&agents| agents < agents_max).chain([agents_max]);
+    let counts = AGENTS.into_iter().filter(|&agents| agents < max_agents).chain([max_agents]);
     let mut steps = Vec::new();
     for agents in counts {
         let active = (0..agents).map(SeqId).collect();

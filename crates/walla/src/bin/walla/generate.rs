@@ -30,7 +30,7 @@ async fn generate(arguments: &Generate) -> Result<(), Failure> {
 async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
-        reply_tokens_max: arguments.tokens,
+        max_reply_tokens: arguments.tokens,
         constraint: arguments.constraint.constraint()?,
         ..AgentSpec::new("")
     };

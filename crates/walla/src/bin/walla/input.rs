@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 use walla_model::tokenizer::Tokenizer;
 
 /// Maximum bytes of a text: the default limit of a tokenizer, 1 MiB.
-pub const BYTES_MAX: usize = Tokenizer::TEXT_BYTES_MAX;
+pub const MAX_BYTES: usize = Tokenizer::MAX_TEXT_BYTES;
 
 /// Editors and shells of Windows write it before a text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -18,20 +18,20 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 pub enum TextError {
     #[error("{path}: {source}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path}: longer than {BYTES_MAX} bytes, the limit of a text", path = path.display())]
+    #[error("{path}: longer than {MAX_BYTES} bytes, the limit of a text", path = path.display())]
     TooLong { path: PathBuf },
     #[error("{path}: not UTF-8 at byte {at}", path = path.display())]
     NotUtf8 { path: PathBuf, at: usize },
 }
 
-/// Reads a text of at most [`BYTES_MAX`] bytes, without a byte order mark. The file may be endless,
+/// Reads a text of at most [`MAX_BYTES`] bytes, without a byte order mark. The file may be endless,
 /// such as a device.
 pub fn text(path: &Path) -> Result<String, TextError> {
     let failed = |source| TextError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > BYTES_MAX {
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > MAX_BYTES {
         return Err(TextError::TooLong { path: path.to_owned() });
     }
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -59,10 +59,10 @@ pub enum Line {
     TooLong,
 }
 
-/// Reads the next line; `None` at the end of input. Holds at most `bytes_max` bytes of it.
+/// Reads the next line; `None` at the end of input. Holds at most `max_bytes` bytes of it.
 pub async fn line(
     input: &mut (impl AsyncBufRead + Unpin),
-    bytes_max: usize,
+    max_bytes: usize,
 ) -> io::Result<Option<Line>> {
     let (mut line, mut is_too_long, mut is_empty) = (Vec::new(), false, true);
     loop {
@@ -73,7 +73,7 @@ pub async fn line(
         is_empty = false;
         let end = found.iter().position(|byte| *byte == b'\n');
         let part = &found[..end.unwrap_or(found.len())];
-        is_too_long |= line.len() + part.len() > bytes_max;
+        is_too_long |= line.len() + part.len() > max_bytes;
         if !is_too_long {
             line.extend_from_slice(part);
         }

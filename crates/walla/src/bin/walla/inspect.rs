@@ -18,7 +18,7 @@ use crate::chat::WAYS_OUT;
 use crate::load;
 
 /// Maximum number of array elements shown.
-const SHOWN_MAX: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
     let file = load::open_quietly(&arguments.model)?;
@@ -224,7 +224,7 @@ fn template(
 fn role_of_observations(template: &ChatTemplate) -> &'static str {
     let message = |role| Message::new(role, "x");
     let messages = [Role::User, Role::Assistant, Role::Observation].map(message);
-    match template.normalised(&messages, false).last().map(|message| message.role) {
+    match template.normalized(&messages, false).last().map(|message| message.role) {
         Some(Role::System) => "system messages",
         _ => "user messages",
     }
@@ -241,7 +241,7 @@ fn to_json(value: &Value<'_>) -> Json {
         Value::String(value) => json!(value),
         Value::Array(array) => {
             let shown: Vec<Json> =
-                array.iter().take(SHOWN_MAX).map(|value| to_json(&value)).collect();
+                array.iter().take(MAX_SHOWN).map(|value| to_json(&value)).collect();
             json!({"length": array.len(), "first": shown})
         }
         other => json!(other.to_string()),

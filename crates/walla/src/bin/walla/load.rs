@@ -129,8 +129,8 @@ pub async fn engine(
         .device(&device.device)
         .gpu_context(device.share.gpu_context())
         .context_tokens(context_tokens)
-        .agents_max(agents)
-        .prefill_tokens_max(128);
+        .max_agents(agents)
+        .max_prefill_tokens(128);
     if let Some(threads) = device.threads {
         builder = builder.threads(threads);
     }

@@ -13,7 +13,7 @@ use crate::load;
 use crate::output::Target;
 
 /// Maximum rows of logits per step: bounds the memory for large vocabularies.
-const ROWS_MAX: u32 = 64;
+const MAX_ROWS: u32 = 64;
 
 pub fn run(arguments: &Logits) -> Result<(), Failure> {
     // Refused before the weights are loaded, which can take long.
@@ -35,11 +35,11 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
         return Err(format!("token {token} is outside the vocabulary of {vocab} tokens").into());
     }
     let options = ExecOptions {
-        sequences_max: u32::try_from(sequences.len())?,
+        max_sequences: u32::try_from(sequences.len())?,
         context_tokens,
-        rows_max: ROWS_MAX,
-        outputs_max: ROWS_MAX,
-        logits_rows_max: ROWS_MAX,
+        max_rows: MAX_ROWS,
+        max_outputs: MAX_ROWS,
+        max_logits_rows: MAX_ROWS,
         kv_type: arguments.kv.into(),
         ..ExecOptions::default()
     };

@@ -29,7 +29,7 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     if arguments.play {
         return play(&recording, &session);
     }
-    summarise(file, &recording, &session)?;
+    summarize(file, &recording, &session)?;
     match source(arguments, &recording)? {
         Some((model, engine)) => verify(arguments, &recording, model, engine),
         None => Ok(()),
@@ -69,7 +69,7 @@ fn verify(
         device: device.device.clone(),
         threads: device.threads,
         gpu_context: device.share.gpu_context(),
-        agents_max: Some(arguments.agents),
+        max_agents: Some(arguments.agents),
         context_tokens: recorded.context_tokens,
         kv_type: kv_type(&recorded.kv_type)?,
         kv_tokens: (recorded.kv_tokens < recorded.context_tokens).then_some(recorded.kv_tokens),
@@ -115,7 +115,7 @@ fn kv_type(name: &str) -> Result<KvType, Failure> {
     }
 }
 
-fn summarise(path: &Path, recording: &Recording, session: &Session) -> Result<(), Failure> {
+fn summarize(path: &Path, recording: &Recording, session: &Session) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     if let Some(engine) = recording.engine() {
         let name = engine.model.as_deref().unwrap_or("without a name");

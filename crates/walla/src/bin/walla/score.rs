@@ -34,11 +34,11 @@ async fn texts(arguments: &Score) -> Result<Vec<String>, Failure> {
         return Ok(input::text(path)?.lines().map(str::to_owned).collect());
     }
     let (mut input, mut texts) = (BufReader::new(tokio::io::stdin()), Vec::new());
-    while let Some(line) = input::line(&mut input, input::BYTES_MAX).await? {
+    while let Some(line) = input::line(&mut input, input::MAX_BYTES).await? {
         match line {
             Line::Text(line) => texts.push(line),
             Line::TooLong => {
-                return Err(format!("a line is longer than {} bytes", input::BYTES_MAX).into());
+                return Err(format!("a line is longer than {} bytes", input::MAX_BYTES).into());
             }
         }
     }

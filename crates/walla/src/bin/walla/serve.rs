@@ -35,10 +35,10 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
     let Serve { host, port, device, budget, pre, agents, context, .. } = arguments;
     let model = arguments.model.as_deref();
     let mut options = ServeOptions::default();
-    options.requests_max = arguments.requests;
-    options.connections_max = options.connections_max.max(arguments.requests.saturating_mul(2));
-    let half = options.connections_max / 2;
-    options.connections_per_peer_max = arguments.peer_connections.unwrap_or(half);
+    options.max_requests = arguments.requests;
+    options.max_connections = options.max_connections.max(arguments.requests.saturating_mul(2));
+    let half = options.max_connections / 2;
+    options.max_connections_per_peer = arguments.peer_connections.unwrap_or(half);
     options.cors_origins.clone_from(&arguments.cors);
     options.key = arguments.key_env.as_deref().map(key).transpose()?;
     options.agents_kept = *agents as usize;

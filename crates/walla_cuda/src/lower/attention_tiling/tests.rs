@@ -3,13 +3,13 @@ use walla_device::{
 };
 
 use super::{
-    BlockShape, CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, ROWS_MAX, SPAN,
+    BlockShape, CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, MAX_ROWS, SPAN,
     TILE, TILES, cluster_helpers, tilings,
 };
 use crate::kernel_source::KernelSource;
 use crate::lower::attention::partials_bytes;
-use crate::lower::deferred_splits::DEFERRED_DIM_MAX;
-use crate::lower::order::SPLITS_MAX;
+use crate::lower::deferred_splits::MAX_DEFERRED_DIM;
+use crate::lower::order::MAX_SPLITS;
 
 /// Head shape of Llama 3.1 8B.
 const SHAPE: HeadShape = HeadShape { heads: 32, kv_heads: 8, head_dim: 128 };
@@ -24,24 +24,24 @@ fn h200() -> GpuFacts {
 }
 
 fn cache(tokens: u32, kv_type: KvType) -> CacheDesc {
-    CacheDesc { layers: vec![], pages: tokens / 32, page_tokens: 32, sequences_max: 64, kv_type }
+    CacheDesc { layers: vec![], pages: tokens / 32, page_tokens: 32, max_sequences: 64, kv_type }
 }
 
-fn program(rows_max: u32, context_max: u32) -> Program {
+fn program(max_rows: u32, max_context: u32) -> Program {
     let layout = StepLayout {
-        rows_max,
-        outputs_max: rows_max,
-        biases_max: 0,
-        sequences_max: 64,
-        pages_per_sequence: context_max / 32,
+        max_rows,
+        max_outputs: max_rows,
+        max_biases: 0,
+        max_sequences: 64,
+        pages_per_sequence: max_context / 32,
     };
     Program {
         name: String::new(),
         phase: Phase::Decode,
         pure_decode: true,
-        rows_max,
-        outputs_max: rows_max,
-        context_max,
+        max_rows,
+        max_outputs: max_rows,
+        max_context,
         vocab: 1,
         slots: vec![],
         cache: CacheId(0),
@@ -81,16 +81,16 @@ impl Scheduler {
 }
 
 /// The smallest `split_chunks` that distributes the work over the grid and needs no more than
-/// `slots_max` slots (`KvScheduler::make`).
+/// `max_slots` slots (`KvScheduler::make`).
 fn split_chunks(
     warps: u32,
     work: u32,
     grid: u32,
-    slots_max: u32,
+    max_slots: u32,
     slots: impl Fn(u32) -> u32,
 ) -> u32 {
     let wanted = warps.max(work.div_ceil(grid));
-    (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= slots_max).unwrap()
+    (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= max_slots).unwrap()
 }
 
 /// Number of KV splits of rows with these contexts.
@@ -102,7 +102,7 @@ fn splits(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
     };
     let work = chunks().sum::<u32>() * form.groups;
     let grid = form.decode(program).grid[0];
-    let split_chunks = split_chunks(warps, work, grid, form.slots_max(program), |split_chunks| {
+    let split_chunks = split_chunks(warps, work, grid, form.max_slots(program), |split_chunks| {
         cuts(split_chunks).iter().map(|(n, cut)| scheduler.slots(*n, *cut)).sum()
     });
     cuts(split_chunks).iter().map(|(_, (_, splits))| splits).sum::<u32>() * form.groups
@@ -111,11 +111,11 @@ fn splits(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
 /// Number of KV splits of a prompt's rows after `chunks` chunks, in units of `rows` rows.
 fn splits_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u32 {
     let (scheduler, warps) = (Scheduler::read(), form.mixed.warps);
-    let units = program.rows_max / rows;
+    let units = program.max_rows / rows;
     let parts = (rows * form.columns_of_row).div_ceil(COLUMNS);
     let work = units * chunks * warps * form.groups;
     let grid = form.mixed(program).grid[0];
-    let split_chunks = split_chunks(warps, work, grid, form.slots_max(program), |split_chunks| {
+    let split_chunks = split_chunks(warps, work, grid, form.max_slots(program), |split_chunks| {
         units * parts * scheduler.slots(chunks, scheduler.cut_prompt(chunks, split_chunks, warps))
     });
     units * scheduler.cut_prompt(chunks, split_chunks, warps).1 * form.groups
@@ -146,7 +146,7 @@ fn kv_splits_are_whole_spans_of_similar_size() {
 
 #[test]
 fn long_contexts_are_split_over_the_chip() {
-    for (rows, tokens, context_max) in [
+    for (rows, tokens, max_context) in [
         (4, 32_768, 32_768),
         (3, 65_536, 65_536),
         (4, 32_768, 131_072),
@@ -154,8 +154,8 @@ fn long_contexts_are_split_over_the_chip() {
         (7, 10_000, 32_768),
         (1, 131_072, 131_072),
     ] {
-        let program = program(rows, context_max);
-        let cache = cache(rows * context_max, KvType::F16);
+        let program = program(rows, max_context);
+        let cache = cache(rows * max_context, KvType::F16);
         let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
         let blocks = form.decode(&program).grid[0];
         let made = splits(&form, &program, &vec![tokens; rows as usize]);
@@ -221,13 +221,13 @@ fn head_counts_that_do_not_divide_have_no_tiling() {
 
 #[test]
 fn clusters_are_chosen_by_rows_contexts_and_chip() {
-    let name = |gpu: &GpuFacts, kv_type, rows, context_max| {
-        let program = program(rows, context_max);
+    let name = |gpu: &GpuFacts, kv_type, rows, max_context| {
+        let program = program(rows, max_context);
         let form = Form::of(gpu, &cache(4_096, kv_type), &program, SHAPE).unwrap();
         form.decode_in_clusters(&program, None).map(|chosen| chosen.name)
     };
     let named = |name: &str| Some(format!("attention_cluster_{name}"));
-    let f16 = |rows, context_max| name(&h200(), KvType::F16, rows, context_max);
+    let f16 = |rows, max_context| name(&h200(), KvType::F16, rows, max_context);
     assert_eq!(f16(2, 160), named("f16_128_4x2"));
     assert_eq!(f16(2, 1_024), named("f16_128_8x1"));
     assert_eq!(f16(8, 512), named("f16_128_2x2"));
@@ -267,10 +267,10 @@ fn constants_match_the_kernels() {
         ("SPAN", SPAN),
         ("CHUNKS_FEW", CHUNKS_FEW),
         ("COLUMNS", COLUMNS),
-        ("ROWS_MAX", ROWS_MAX),
+        ("ROWS_MAX", MAX_ROWS),
         ("CLUSTER_RING", CLUSTER_RING),
-        ("DEFERRED_SPLITS_MAX", SPLITS_MAX),
-        ("DEFERRED_DIM_MAX", DEFERRED_DIM_MAX),
+        ("DEFERRED_SPLITS_MAX", MAX_SPLITS),
+        ("DEFERRED_DIM_MAX", MAX_DEFERRED_DIM),
     ] {
         assert_eq!(kernels.constant(name), host, "{name}");
     }
@@ -281,7 +281,7 @@ fn shared_memory_matches_the_kernels() {
     // The kernels assert that these functions equal `sizeof(DecodeAttention<…>::Shared)` and
     // `sizeof(Cluster<…>::Shared)`.
     let kernels = kernels();
-    let lists = 4 * 4 * (ROWS_MAX + 1);
+    let lists = 4 * 4 * (MAX_ROWS + 1);
     for (dim, is_q8) in [64, 128, 256].into_iter().flat_map(|dim| [(dim, false), (dim, true)]) {
         let heads = Heads { dim, is_q8 };
         let q8 = u32::from(is_q8);

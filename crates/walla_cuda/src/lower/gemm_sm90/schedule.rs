@@ -6,9 +6,9 @@ use crate::lower::order::CTA_TILES;
 /// Tiles of a block that shares a multiprocessor with another (`CTA_TILES_SMALL`), and the maximum
 /// rows of x of such a block.
 pub(super) const CTA_TILES_SMALL: u32 = 4;
-const SMALL_ROWS_MAX: u32 = 32;
+const MAX_SMALL_ROWS: u32 = 32;
 /// The same if such blocks take several waves.
-const SMALL_WAVES_ROWS_MAX: u32 = 16;
+const MAX_SMALL_WAVES_ROWS: u32 = 16;
 
 /// The waves in which the blocks for one group of rows compute all tiles.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl TileSchedule {
         let (full, rest) = (halves / (2 * multiprocessors), halves % (2 * multiprocessors));
         let busiest = CTA_TILES_SMALL * (2 * full + rest.div_ceil(multiprocessors));
         let of_whole = CTA_TILES * all.div_ceil(CTA_TILES).div_ceil(multiprocessors);
-        halves <= 2 * multiprocessors && rows <= SMALL_ROWS_MAX
-            || busiest < of_whole && rows <= SMALL_WAVES_ROWS_MAX
+        halves <= 2 * multiprocessors && rows <= MAX_SMALL_ROWS
+            || busiest < of_whole && rows <= MAX_SMALL_WAVES_ROWS
     }
 }

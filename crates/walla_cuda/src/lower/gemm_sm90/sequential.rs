@@ -53,7 +53,7 @@ fn cost_of_others(product: &Product, order: &Order, multiprocessors: u32) -> Opt
     }
     let rounds = (groups * row_blocks * order.splits).div_ceil(2 * multiprocessors.max(1));
     let segments = order.split_segments;
-    (order.splits <= super::SPLITS_MAX)
+    (order.splits <= super::MAX_SPLITS)
         .then(|| CLUSTER.of(segments, rounds) + CLUSTER_ONCE.of(segments, 1))
 }
 

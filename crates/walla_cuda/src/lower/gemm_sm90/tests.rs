@@ -52,7 +52,7 @@ fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: Sp
     let (order, tiling) = cut(tiles, segments, rows, record_bytes, reducer);
     // With few rows, these kernels do not take many tiles with several splits, nor more splits than
     // a cluster has blocks.
-    let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
+    let most = if tiles >= TILES_MANY { 1 } else { MAX_SPLITS };
     if order.splits > most && rows < sequential::ROWS_MIN {
         assert_eq!(tiling, None);
         return;
@@ -60,7 +60,7 @@ fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: Sp
     let tiling = tiling.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
     assert!(tiling.shared_bytes + SHARED_STATIC <= 232_448);
     assert!(tiling.rows * tiling.grid[1] >= rows);
-    assert!((1..=DEPTH_MAX).contains(&tiling.depth));
+    assert!((1..=MAX_DEPTH).contains(&tiling.depth));
     // One stage of x suffices only if there is only one.
     let each = if tiling.splits == Splits::Sequential { segments } else { order.split_segments };
     let is_one = each <= tiling.x_stage_segments() && tiling.splits != Splits::One;
@@ -333,13 +333,13 @@ fn constants_and_shared_memory_match_the_kernels() {
         "gemm/splitk_reduce.cu",
     ]);
     for (name, host) in [
-        ("DEPTH_MAX", DEPTH_MAX),
+        ("DEPTH_MAX", MAX_DEPTH),
         ("GROUP_BYTES", GROUP_BYTES),
         ("SUM_STRIDE", SUM_STRIDE),
         ("REDUCE_WARPS", REDUCE_WARPS),
         ("CTA_TILES", CTA_TILES),
         ("CTA_TILES_SMALL", CTA_TILES_SMALL),
-        ("SPLITS_MAX", SPLITS_MAX),
+        ("SPLITS_MAX", MAX_SPLITS),
         ("TILE_ROWS", TILE_ROWS as u32),
     ] {
         assert_eq!(kernels.constant(name), host, "{name}");

@@ -2,16 +2,16 @@
 
 use walla_device::GpuFacts;
 
-use super::{GROUP_ROWS, Product, SKINNY_WARPS, SKINNY_WARPS_LARGE, SUM_STRIDE, Tiling, WARPS_MAX};
+use super::{GROUP_ROWS, MAX_WARPS, Product, SKINNY_WARPS, SKINNY_WARPS_LARGE, SUM_STRIDE, Tiling};
 use crate::lower::order::{Order, TILES_MANY};
 use crate::params::Stages;
 
 /// Maximum tiles per block and wave: their sums are reduced in shared memory.
-const WAVE_TILES_MAX: u32 = 8;
-/// Maximum stages of a ring (`DEPTH_MAX`).
-pub(super) const DEPTH_MAX: u32 = 8;
+const MAX_WAVE_TILES: u32 = 8;
+/// Maximum stages of a ring (`MAX_DEPTH`).
+pub(super) const MAX_DEPTH: u32 = 8;
 /// Maximum bytes of half a stage: longer copies gain nothing.
-const COPY_BYTES_MAX: u32 = 2_560;
+const MAX_COPY_BYTES: u32 = 2_560;
 /// Maximum rows of x for which a warp prefetches all stages of many tiles before its predecessor
 /// has ended, and the maximum number of such stages with more rows.
 const ROWS_OF_EARLY_STAGES: u32 = 4;
@@ -64,7 +64,7 @@ impl Tiling {
         let row_blocks = self.row_blocks(product);
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
         let is_in_parts = self.x_splits < self.order.splits;
-        let most = if is_in_parts { 1 } else { WAVE_TILES_MAX };
+        let most = if is_in_parts { 1 } else { MAX_WAVE_TILES };
         let cut = |tiles: u32| {
             let blocks = product.tiles.div_ceil(tiles).max(1);
             let rounds = blocks.div_ceil(places);
@@ -92,13 +92,13 @@ impl Tiling {
         Waves { rounds, units, .. }: Waves,
     ) -> Option<Self> {
         let all = self.order.run * units * rounds;
-        let copy_most = (COPY_BYTES_MAX / product.record_bytes).clamp(1, self.order.run);
+        let copy_most = (MAX_COPY_BYTES / product.record_bytes).clamp(1, self.order.run);
         let is_shared = resident > 1 && product.tiles >= TILES_MANY;
         let ahead_most = if is_shared { segments_ahead(all, copy_most) } else { u32::MAX };
-        let stage_segments_max = copy_most.min((ahead_most / 2).max(2));
+        let max_stage_segments = copy_most.min((ahead_most / 2).max(2));
         let with_ring = |stage_segments: u32| {
             let stages = self.order.run.div_ceil(stage_segments) * units * rounds;
-            let stages = stages.min(ahead_most / stage_segments).clamp(1, DEPTH_MAX);
+            let stages = stages.min(ahead_most / stage_segments).clamp(1, MAX_DEPTH);
             let depths =
                 (1..=stages).rev().map(move |depth| Self { stage_segments, depth, ..self });
             depths.map(|cut| cut.skinny_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
@@ -107,7 +107,7 @@ impl Tiling {
         // Among equal rings, use the longest copies. Segments that arrive one by one are also
         // unpacked one by one: only if pairs do not fit.
         let pairs =
-            (2..=stage_segments_max).filter(|n| n.is_multiple_of(2) || *n == self.order.run);
+            (2..=max_stage_segments).filter(|n| n.is_multiple_of(2) || *n == self.order.run);
         let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
         (resident == 1 || ahead(&best) >= SEGMENTS_AHEAD_MIN.min(all)).then_some(best)
     }
@@ -139,7 +139,7 @@ impl Tiling {
 
     /// The first stage of each warp, for one group of rows (`GemmSkinnyParams::first`): a warp
     /// prefetches it before it has computed anything else.
-    pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
+    pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; MAX_WARPS as usize] {
         let Order { split_segments, runs, run, .. } = self.order;
         std::array::from_fn(|warp| {
             let (team, its_run) = (warp as u32 / runs, warp as u32 % runs);

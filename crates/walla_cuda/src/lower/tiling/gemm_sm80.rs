@@ -2,7 +2,7 @@
 
 use walla_device::GpuFacts;
 
-use super::{GROUP_ROWS, Product, SUM_STRIDE, Tiling, WARPS_MAX};
+use super::{GROUP_ROWS, MAX_WARPS, Product, SUM_STRIDE, Tiling};
 
 /// Cost of unpacking a tile's segment, in units of its multiplication with one group of rows.
 const UNPACKING: u32 = 4;
@@ -17,7 +17,7 @@ impl Tiling {
             let row_blocks = Self { groups, ..self }.row_blocks(product);
             let tasks = product.tiles * row_blocks * self.order.splits;
             let is_worth = |teams: &u32| *teams == 1 || tasks >= gpu.multiprocessors * teams;
-            let teams = (1..=WARPS_MAX / self.order.runs).filter(is_worth);
+            let teams = (1..=MAX_WARPS / self.order.runs).filter(is_worth);
             let cuts = teams.flat_map(|teams| {
                 rings.map(|(stage_segments, depth)| Self {
                     groups,
@@ -39,7 +39,7 @@ impl Tiling {
         let cost = |(cut, warps): &(Self, u32)| {
             let [blocks, ..] = cut.grid;
             let waves = product.tiles.div_ceil(blocks * cut.teams);
-            waves * (UNPACKING + cut.groups) * (WARPS_MAX + warps)
+            waves * (UNPACKING + cut.groups) * (MAX_WARPS + warps)
         };
         let groups: &[u32] = if self.order.runs == 1 { &[2] } else { &[4, 2] };
         groups.iter().filter_map(|groups| of_groups(*groups)).min_by_key(cost).map(|(cut, _)| cut)
@@ -58,7 +58,7 @@ impl Tiling {
         let sums = self.order.runs * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
         self.shared_bytes = x + ring + sums;
         // Small blocks share a multiprocessor.
-        let resident = (1..=WARPS_MAX / self.warps()).rev().find(|n| self.fits(*n, gpu))?;
+        let resident = (1..=MAX_WARPS / self.warps()).rev().find(|n| self.fits(*n, gpu))?;
         let places = gpu.multiprocessors.max(1) * resident;
         let row_blocks = self.row_blocks(product);
         let waves = product.tiles.div_ceil(self.teams);

@@ -1,4 +1,4 @@
-use super::gemm_skinny::DEPTH_MAX;
+use super::gemm_skinny::MAX_DEPTH;
 use super::*;
 use crate::kernel_source::KernelSource;
 use crate::lower::product::records;
@@ -66,11 +66,11 @@ fn every_product_fits_every_chip() {
         let is_right = if is_skinny {
             warps == SKINNY_WARPS || warps == SKINNY_WARPS_LARGE
         } else {
-            warps <= WARPS_MAX
+            warps <= MAX_WARPS
         };
         assert!(is_right, "{tiling:?}");
         assert!((1..=2).contains(&tiling.order.runs));
-        assert!((1..=DEPTH_MAX).contains(&tiling.depth));
+        assert!((1..=MAX_DEPTH).contains(&tiling.depth));
         assert!((1..=tiling.order.run).contains(&tiling.stage_segments));
     });
 }
@@ -228,11 +228,11 @@ fn constants_and_shared_memory_match_the_kernels() {
         "gemm/gemm_sm80_config.cuh",
     ]);
     for (name, host) in [
-        ("DEPTH_MAX", DEPTH_MAX),
+        ("DEPTH_MAX", MAX_DEPTH),
         ("SUM_STRIDE", SUM_STRIDE),
         ("SKINNY_WARPS", SKINNY_WARPS),
         ("SKINNY_WARPS_LARGE", SKINNY_WARPS_LARGE),
-        ("SM80_WARPS_MAX", WARPS_MAX),
+        ("SM80_WARPS_MAX", MAX_WARPS),
         ("RUNS_MAX", 2),
     ] {
         assert_eq!(kernels.constant(name), host, "{name}");

@@ -79,7 +79,7 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
 }
 
 fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<NormalMessage<'a>> {
-    normalise(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
+    normalize(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
 }
 
 /// The printed parts of a message.
@@ -201,7 +201,7 @@ fn results_belong_to_calls_by_order() {
     ]
     .map(|(role, text)| (role, text.into(), None))
     .into();
-    let normal = normalise(&form, turns, true);
+    let normal = normalize(&form, turns, true);
     let name = |m: &NormalMessage<'_>| m.answered.as_ref().map(|call| call.name.clone());
     let named: Vec<_> = normal.iter().filter_map(|m| Some((name(m)?, &*m.content))).collect();
     let expected = [("one", "first"), ("two", FILLER), ("three", "third")];
@@ -232,7 +232,7 @@ fn results_belong_to_calls_by_number() {
                 turns.push((Role::User, "And?".into(), None));
                 turns.push((Role::ActionResult, text.to_owned().into(), number(name)));
             }
-            normalise(&form, turns, true)
+            normalize(&form, turns, true)
         };
         for order in orders {
             let normal = prompt(order, None);

@@ -47,14 +47,14 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
 
 /// Normalises messages.
 fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<NormalMessage<'a>> {
-    normalise(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
+    normalize(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
 }
 
 fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Result<(), String> {
     let speakers = normal.iter().filter(|m| m.role != Role::System).map(|m| m.role);
     let leading = normal.iter().take_while(|m| m.role == Role::System).count();
     let systems = normal.iter().filter(|m| m.role == Role::System).count();
-    let systems_max = match form.system {
+    let max_systems = match form.system {
         SystemPlace::Anywhere => usize::MAX,
         SystemPlace::First => 1,
         SystemPlace::Nowhere => 0,
@@ -68,7 +68,7 @@ fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Resul
     let is_repeated = |pair: &[NormalMessage<'_>]| pair[0].role == pair[1].role;
     let rules = [
         ("an observation", normal.iter().all(|m| m.role != Role::Observation)),
-        ("too many system messages", systems <= systems_max),
+        ("too many system messages", systems <= max_systems),
         ("a late system message", form.system == SystemPlace::Anywhere || leading == systems),
         ("a repetition", form.repeats || !normal.windows(2).any(is_repeated)),
         ("the agent first", form.agent_first || speakers.clone().next() != Some(Role::Assistant)),
@@ -82,7 +82,7 @@ fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Resul
 }
 
 #[test]
-fn every_list_of_messages_is_normalised_and_keeps_its_texts() {
+fn every_list_of_messages_is_normalized_and_keeps_its_texts() {
     let forms = forms();
     for_each_list(4, &mut |messages| {
         for form in &forms {

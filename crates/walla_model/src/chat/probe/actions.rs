@@ -11,7 +11,7 @@ use crate::chat::{FILLER, Prompt, RenderOptions, Role, TemplateError, Tools};
 
 /// Maximum number of probes. Published templates take about 60; each candidate that fails takes up
 /// to 50.
-pub(super) const PROBES_MAX: u32 = 400;
+pub(super) const MAX_PROBES: u32 = 400;
 
 /// Name of the tool in probes.
 const TOOL_NAME: &str = "walla_tool";
@@ -64,11 +64,11 @@ impl ActionFindings {
     ) -> Vec<NormalMessage<'a>> {
         let Some(place) = self.tools else {
             let messages = with_description(messages, tools.description());
-            return history::normalise(&self.form, messages, for_reply);
+            return history::normalize(&self.form, messages, for_reply);
         };
         // Templates that print tools in the first user message print the first message there.
         let form = Form { agent_first: false, ..self.form };
-        let mut normal = history::normalise(&form, messages, for_reply);
+        let mut normal = history::normalize(&form, messages, for_reply);
         if !normal.iter().any(|message| message.role == Role::User) {
             normal.push(NormalMessage::new(Role::User, FILLER));
         }
@@ -113,7 +113,7 @@ impl Prober<'_> {
         let for_reply = options.add_generation_prompt;
         let normal = match tools {
             Some(tools) => found.with_tools(messages, for_reply, tools),
-            None => history::normalise(&found.form, messages, for_reply),
+            None => history::normalize(&found.form, messages, for_reply),
         };
         self.run(&normal, found.reading(tools), options)
     }

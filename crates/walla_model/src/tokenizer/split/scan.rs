@@ -13,9 +13,9 @@ pub(super) fn run_of(text: &str, class: Class) -> usize {
     run(text, |c| Class::of(c) == class)
 }
 
-/// As [`run`], but at most `characters_max` characters.
-pub(super) fn run_at_most(text: &str, characters_max: usize, is: impl Fn(char) -> bool) -> usize {
-    text.chars().take(characters_max).take_while(|&c| is(c)).map(char::len_utf8).sum()
+/// As [`run`], but at most `max_characters` characters.
+pub(super) fn run_at_most(text: &str, max_characters: usize, is: impl Fn(char) -> bool) -> usize {
+    text.chars().take(max_characters).take_while(|&c| is(c)).map(char::len_utf8).sum()
 }
 
 /// Bytes of the first character if it satisfies `is`.

@@ -31,7 +31,7 @@ const CONTEXT_TOKENS: u32 = 1_024;
 const PAGE_TOKENS: u32 = 16;
 
 /// Maximum steps of an agent in a frame, as in the runtime.
-const STEPS_MAX: u32 = 32;
+const MAX_STEPS: u32 = 32;
 
 /// Settings of a simulation.
 #[derive(Clone, Copy, Debug)]
@@ -116,13 +116,13 @@ impl World {
             taken: 0,
         };
         let agents: Vec<_> = (0..settings.agents).map(|_| agent(&mut random)).collect();
-        let pages_per_sequence_max = CONTEXT_TOKENS / PAGE_TOKENS;
+        let max_pages_per_sequence = CONTEXT_TOKENS / PAGE_TOKENS;
         let ledger = LedgerOptions {
             page_tokens: PAGE_TOKENS,
             // Capacity for full contexts of a tenth of the agents.
-            pages: settings.agents * pages_per_sequence_max / 10 + 1,
-            pages_per_sequence_max,
-            sequences_max: settings.agents,
+            pages: settings.agents * max_pages_per_sequence / 10 + 1,
+            max_pages_per_sequence,
+            max_sequences: settings.agents,
             ..LedgerOptions::default()
         };
         let count = settings.agents as usize;
@@ -150,7 +150,7 @@ impl World {
                 details: Default::default(),
                 steps: 0,
                 rows: 0,
-                agents_active_max: 0,
+                max_agents_active: 0,
                 preemptions: 0,
                 planner_wait: (0, 0),
             },
@@ -218,7 +218,7 @@ impl World {
             state.doing = Doing::Reading { tokens };
             self.active.push(agent);
         }
-        self.report.agents_active_max = self.report.agents_active_max.max(self.active.len());
+        self.report.max_agents_active = self.report.max_agents_active.max(self.active.len());
     }
 
     fn forget(&mut self, agent: u32) {
@@ -247,7 +247,7 @@ impl World {
         let lengths = self.requests.iter().map(|request| self.ledger.len(request.seq));
         let Some(shortest) = lengths.min() else { return false };
         let chunk_gain_min = if self.governor.is_used() { 1.25 } else { 1.0 };
-        let base = Limits { prefill_tokens_max: 96, chunk_gain_min, ..Limits::default() };
+        let base = Limits { max_prefill_tokens: 96, chunk_gain_min, ..Limits::default() };
         let wanted = StepWork::wanted(&self.requests, &base);
         let smallest = StepWork::decode(1, u64::from(shortest) + 1);
         let limits = self.governor.limits(base, smallest, wanted);
@@ -278,7 +278,7 @@ impl World {
                 Doing::Reading { tokens } => (NextWork::Prefill { tokens }, true),
                 Doing::Speaking { .. } => (NextWork::Decoding, due >= 0.0),
             };
-            let most = if agent.detail == Detail::Full && wants_more { STEPS_MAX } else { 1 };
+            let most = if agent.detail == Detail::Full && wants_more { MAX_STEPS } else { 1 };
             if agent.taken < most {
                 requests.push(PlanRequest {
                     seq: SeqId(index),
@@ -410,7 +410,7 @@ impl World {
     }
 
     fn count_waits(&mut self) {
-        let most = Limits::default().wait_frames_max + self.active.len() as u32;
+        let most = Limits::default().max_wait_frames + self.active.len() as u32;
         self.report.planner_wait.1 = self.report.planner_wait.1.max(most);
         for place in 0..self.active.len() {
             let index = self.active[place] as usize;

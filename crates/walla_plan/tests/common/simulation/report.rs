@@ -55,7 +55,7 @@ pub struct Report {
     /// Number of steps, and of rows in all steps.
     pub steps: u64,
     pub rows: u64,
-    pub agents_active_max: usize,
+    pub max_agents_active: usize,
     pub preemptions: u64,
     /// Maximum number of consecutive waiting frames counted by the planner, and its bound.
     pub planner_wait: (u32, u32),

@@ -3,12 +3,12 @@
 use walla_action::CallReader;
 use walla_exec::Draw;
 use walla_plan::Detail;
-use walla_types::{PENALTY_WINDOW_MAX, TokenId};
+use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 
 use super::background::BackgroundPrefill;
 use super::reply::{Reply, ReplyPhase};
 use super::sequence::SequenceState;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec};
+use crate::api::{AgentId, AgentSpec, MAX_ASKS_WAITING};
 use crate::ask_queue::AskQueue;
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
@@ -71,7 +71,7 @@ impl AgentState {
     pub fn take_slot(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
         self.output = ReplyParts::new(&self.spec.stop_strings);
-        let free = ASKS_WAITING_MAX.saturating_sub(self.asks.len());
+        let free = MAX_ASKS_WAITING.saturating_sub(self.asks.len());
         self.asks.reserve(free);
         self.sequence.set_buffer(buffer, context_tokens);
         self.background.restart();
@@ -181,7 +181,7 @@ impl AgentState {
     /// Number of earlier tokens that the agent's penalties consider.
     pub fn penalty_window(&self) -> u32 {
         let sampling = &self.spec.sampling;
-        if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
+        if sampling.has_penalties() { sampling.penalty_window().min(MAX_PENALTY_WINDOW) } else { 0 }
     }
 
     /// `due` of a decode: tokens by which the agent is behind its voice rate; negative if it is
@@ -211,7 +211,7 @@ impl AgentState {
 fn has_same_prompts(spec: &AgentSpec, other: &AgentSpec) -> bool {
     let key = |spec: &AgentSpec| {
         let actions = spec.actions.as_ref().map(|actions| actions.set.listed());
-        let reply_tokens = (spec.reply_tokens_max, spec.reasoning_tokens_max);
+        let reply_tokens = (spec.max_reply_tokens, spec.max_reasoning_tokens);
         let seed = spec.sampling.seed();
         (actions, reply_tokens, spec.thinking, spec.context_policy, seed)
     };

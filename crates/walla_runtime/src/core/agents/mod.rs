@@ -1,7 +1,7 @@
 //! The agents: assignment of sequences to agents, and agents without a sequence.
 //!
 //! A slot is a sequence of the KV ledger; there are
-//! [`EngineOptions::agents_max`](crate::EngineOptions::agents_max). All other agents are parked:
+//! [`EngineOptions::max_agents`](crate::EngineOptions::max_agents). All other agents are parked:
 //! they have a specification, a conversation and asks, but no tokens and no buffers. Only this
 //! module assigns and releases slots, and only this module refuses an ask if no slot is free.
 //!
@@ -12,7 +12,7 @@
 //!    replies that is later in the order. That agent is parked, and its asks wait.
 //! 3. An agent with a reply in progress keeps its slot ([`stalls`](super::stalls) has the
 //!    exception).
-//! 4. Order: before [`WAIT_MICROS_MAX`] by priority, then by age of the ask; afterwards by age
+//! 4. Order: before [`MAX_WAIT_MICROS`] by priority, then by age of the ask; afterwards by age
 //!    only. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
@@ -28,11 +28,11 @@ use std::collections::HashMap;
 use walla_types::TokenId;
 
 pub(super) use self::agent::AgentState;
-pub(super) use self::parked::WAIT_MICROS_MAX;
+pub(super) use self::parked::MAX_WAIT_MICROS;
 use self::parked::{Order, Parked, order};
 pub(super) use self::reply::{Asked, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, ReplyError, ReplyId};
+use crate::api::{AgentId, AgentSpec, EngineStats, MAX_ASKS_WAITING, ReplyError, ReplyId};
 use crate::ask_queue::Ask;
 use crate::engine_core::ClientKey;
 
@@ -58,11 +58,11 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub fn new(slots: usize, (parked_max, waits): (u32, bool), context_tokens: u32) -> Self {
+    pub fn new(slots: usize, (max_parked, waits): (u32, bool), context_tokens: u32) -> Self {
         Self {
             slots: (0..slots).map(|_| None).collect(),
             slot_of: HashMap::with_capacity(slots),
-            parked: Parked::new(parked_max),
+            parked: Parked::new(max_parked),
             waits,
             context_tokens,
         }
@@ -145,14 +145,14 @@ impl Agents {
     /// # Errors
     /// The reason why the ask fails.
     pub fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) -> Result<(), ReplyError> {
-        let too_many = ReplyError::TooManyAgents { agents_max: self.slots.len() as u32 };
+        let too_many = ReplyError::TooManyAgents { max_agents: self.slots.len() as u32 };
         let (free_slot, waits) = (self.free_slot(), self.waits);
         let has_room = free_slot.is_some() || self.parked.has_room();
         let Some(agent) = self.of_client(client, id) else {
             return Err(if has_room { ReplyError::UnknownAgent } else { too_many });
         };
-        if agent.asks.len() >= ASKS_WAITING_MAX {
-            return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
+        if agent.asks.len() >= MAX_ASKS_WAITING {
+            return Err(ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 });
         }
         agent.asks.push(ask);
         if agent.has_slot() {
@@ -180,11 +180,11 @@ impl Agents {
         id: AgentId,
         matches: impl Fn(ReplyId) -> bool,
     ) -> Option<Cancelled> {
-        let turns_max = self.context_tokens as usize;
+        let max_turns = self.context_tokens as usize;
         let agent = self.of_client(client, id)?;
         let asks = agent.asks.cancel(&matches).iter().map(|ask| ask.reply_id).collect();
         let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.reply_id));
-        agent.flush_turns_after_asks(turns_max);
+        agent.flush_turns_after_asks(max_turns);
         let has_slot = agent.has_slot();
         if !has_slot {
             self.parked.refresh(id);

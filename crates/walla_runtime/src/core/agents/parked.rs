@@ -9,14 +9,14 @@ use crate::engine_core::ClientKey;
 
 /// Wait in microseconds after which priorities no longer count: an agent of low priority answers
 /// late, but answers.
-pub(in crate::core) const WAIT_MICROS_MAX: u64 = 10_000_000;
+pub(in crate::core) const MAX_WAIT_MICROS: u64 = 10_000_000;
 
 /// Order of waiting agents: the largest gets the next slot.
 pub(super) type Order = (bool, i32, Reverse<(u64, AgentId)>);
 
 /// The order of an ask.
 pub(super) fn order(priority: i32, arrived_micros: u64, agent: AgentId, now_micros: u64) -> Order {
-    let is_aged = now_micros.saturating_sub(arrived_micros) >= WAIT_MICROS_MAX;
+    let is_aged = now_micros.saturating_sub(arrived_micros) >= MAX_WAIT_MICROS;
     (is_aged, if is_aged { 0 } else { priority }, Reverse((arrived_micros, agent)))
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Parked {
     waiting: Vec<Waiting>,
     /// Total number of asks of parked agents.
     asks: u32,
-    agents_max: usize,
+    max_agents: usize,
 }
 
 impl Parked {
-    pub fn new(agents_max: u32) -> Self {
+    pub fn new(max_agents: u32) -> Self {
         let (agents, waiting) = (BTreeMap::new(), Vec::new());
-        Self { agents, waiting, asks: 0, agents_max: agents_max as usize }
+        Self { agents, waiting, asks: 0, max_agents: max_agents as usize }
     }
 
     pub fn len(&self) -> u32 {
@@ -54,7 +54,7 @@ impl Parked {
     }
 
     pub fn has_room(&self) -> bool {
-        self.agents.len() < self.agents_max
+        self.agents.len() < self.max_agents
     }
 
     pub fn waiting(&self) -> u32 {

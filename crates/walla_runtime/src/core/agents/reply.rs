@@ -54,7 +54,7 @@ pub(in crate::core) struct Reply {
     /// Time of its first speech token.
     pub spoken_since_micros: Option<u64>,
     /// Maximum reasoning tokens, limited by the context.
-    pub reasoning_tokens_max: u32,
+    pub max_reasoning_tokens: u32,
     /// Blocks of reasoning that the engine has closed.
     pub blocks_closed: u32,
     /// Number of recomputations of its sequence after failed steps.
@@ -91,7 +91,7 @@ impl Reply {
             heard_bytes: u32::MAX,
             exchanges_removed,
             spoken_since_micros: None,
-            reasoning_tokens_max: 0,
+            max_reasoning_tokens: 0,
             blocks_closed: 0,
             retries: 0,
             options: ask.options.clone(),
@@ -111,8 +111,8 @@ impl Reply {
     }
 
     /// Maximum tokens of all kinds.
-    pub fn tokens_max(&self) -> u32 {
-        self.options.tokens_max.unwrap_or(u32::MAX)
+    pub fn max_tokens(&self) -> u32 {
+        self.options.max_tokens.unwrap_or(u32::MAX)
     }
 
     /// Whether its calls are separated from its speech.

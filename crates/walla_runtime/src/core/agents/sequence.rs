@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use walla_types::{PENALTY_WINDOW_MAX, TokenId};
+use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 
 use crate::api::AgentId;
 
@@ -297,12 +297,12 @@ impl SequenceState {
 /// first `same` tokens and has had `reached` tokens.
 ///
 /// At least one token is recomputed, because its output is the first token of the reply.
-/// Penalties count tokens by position modulo [`PENALTY_WINDOW_MAX`]: tokens whose entries were
+/// Penalties count tokens by position modulo [`MAX_PENALTY_WINDOW`]: tokens whose entries were
 /// overwritten by later tokens of the sequence are recomputed if the first draw counts them.
 fn reusable_prefix(prompt: &[TokenId], same: u32, reached: u32, window: u32) -> u32 {
     let prompt_tokens = prompt.len() as u32;
     let keep = same.min(prompt_tokens - 1);
-    let is_remembered = reached + window <= keep + PENALTY_WINDOW_MAX;
+    let is_remembered = reached + window <= keep + MAX_PENALTY_WINDOW;
     if is_remembered { keep } else { keep.min(prompt_tokens.saturating_sub(window)) }
 }
 

@@ -8,43 +8,43 @@ use crate::api::{Prompt, ReplyError, ReplyId, Turn};
 use crate::history::Exchange;
 
 impl AgentState {
-    /// Replaces the conversation. The caller has cancelled all asks. More than `turns_max` turns
+    /// Replaces the conversation. The caller has cancelled all asks. More than `max_turns` turns
     /// cannot fit in the context, so the oldest are dropped.
-    pub fn replace_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
-        self.history.replace(turns, turns_max);
+    pub fn replace_turns(&mut self, turns: Vec<Turn>, max_turns: usize) {
+        self.history.replace(turns, max_turns);
         self.asks.take_turns_after();
         self.background.outdate();
     }
 
-    /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
+    /// Appends turns behind the exchanges of all open asks. More than `max_turns` turns cannot fit
     /// in the context, so the oldest are dropped.
-    pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
-        self.asks.append_turns(turns, turns_max);
-        self.flush_turns_after_asks(turns_max);
+    pub fn append_turns(&mut self, turns: Vec<Turn>, max_turns: usize) {
+        self.asks.append_turns(turns, max_turns);
+        self.flush_turns_after_asks(max_turns);
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
-    pub fn flush_turns_after_asks(&mut self, turns_max: usize) {
+    pub fn flush_turns_after_asks(&mut self, max_turns: usize) {
         if self.reply.is_none() && self.asks.is_empty() {
             let turns = self.asks.take_turns_after();
-            self.extend_turns(turns, turns_max);
+            self.extend_turns(turns, max_turns);
         }
     }
 
     /// The prompt of an ask, after the changes of the conversation that it requests.
-    pub fn apply(&mut self, prompt: Prompt, turns_max: usize) -> Result<Prompt, ReplyError> {
+    pub fn apply(&mut self, prompt: Prompt, max_turns: usize) -> Result<Prompt, ReplyError> {
         if matches!(prompt, Prompt::Again | Prompt::Results(_)) {
             self.background.outdate();
         }
-        self.history.apply(prompt, turns_max)
+        self.history.apply(prompt, max_turns)
     }
 
     /// Adds turns to the end of the conversation.
-    pub fn extend_turns(&mut self, added: Vec<Turn>, turns_max: usize) {
+    pub fn extend_turns(&mut self, added: Vec<Turn>, max_turns: usize) {
         if added.is_empty() {
             return;
         }
-        self.history.extend(added, turns_max);
+        self.history.extend(added, max_turns);
         self.background.outdate();
     }
 
@@ -82,7 +82,7 @@ mod tests {
     use crate::ask_queue::Ask;
     use crate::engine_core::ClientKey;
 
-    const TURNS_MAX: usize = 100;
+    const MAX_TURNS: usize = 100;
 
     fn pushed(text: &str) -> Vec<Turn> {
         vec![Turn::new(Speaker::User, text)]
@@ -94,11 +94,11 @@ mod tests {
         let ask = Ask::new(ReplyId(1), Prompt::Raw(String::new()), AskOptions::default(), 0);
         agent.reply = Some(Reply::new(&ask, 0, 0));
         for _ in 0..300 {
-            agent.append_turns(pushed("y"), TURNS_MAX);
+            agent.append_turns(pushed("y"), MAX_TURNS);
         }
-        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (TURNS_MAX, 0));
+        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (MAX_TURNS, 0));
         agent.reply = None;
-        agent.flush_turns_after_asks(TURNS_MAX);
-        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (0, TURNS_MAX));
+        agent.flush_turns_after_asks(MAX_TURNS);
+        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (0, MAX_TURNS));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ClientState, Clients};
 use crate::api::Pacing;
-use crate::core::stalls::{GAP_MICROS_MAX, STALL_MICROS};
+use crate::core::stalls::{MAX_GAP_MICROS, STALL_MICROS};
 use crate::engine_core::ClientKey;
 
 impl ClientState {
@@ -41,7 +41,7 @@ impl Clients {
     pub fn update_stalls(&mut self, now_micros: u64) {
         let gap_micros = now_micros.saturating_sub(self.stalls_updated_micros);
         self.stalls_updated_micros = now_micros;
-        let uncounted_micros = gap_micros.saturating_sub(GAP_MICROS_MAX);
+        let uncounted_micros = gap_micros.saturating_sub(MAX_GAP_MICROS);
         for client in &mut self.list {
             if let Some(last) = &mut client.schedulable_micros {
                 *last += uncounted_micros;

@@ -28,12 +28,12 @@ impl From<TooLong> for ReplyError {
 }
 
 /// The first turn that a prompt of `limit` tokens can include. No token has more than
-/// `token_bytes_max` bytes, and every turn has at least one token, unless it is blank. So only the
+/// `max_token_bytes` bytes, and every turn has at least one token, unless it is blank. So only the
 /// end of a long conversation is encoded.
-pub(super) fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
+pub(super) fn first_possible(turns: &[Turn], limit: usize, max_token_bytes: usize) -> usize {
     let mut left = limit;
     let is_too_much = |turn: &Turn| {
-        let fits = left.checked_sub(turn_tokens_min(turn, token_bytes_max));
+        let fits = left.checked_sub(turn_tokens_min(turn, max_token_bytes));
         left = fits.unwrap_or(left);
         fits.is_none()
     };
@@ -41,14 +41,14 @@ pub(super) fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usiz
 }
 
 /// Minimum number of tokens of a turn. Templates trim text, and blank turns may be left out.
-fn turn_tokens_min(turn: &Turn, token_bytes_max: usize) -> usize {
+fn turn_tokens_min(turn: &Turn, max_token_bytes: usize) -> usize {
     let bytes = turn.text.trim().len();
-    usize::from(bytes > 0) + bytes / token_bytes_max.max(1)
+    usize::from(bytes > 0) + bytes / max_token_bytes.max(1)
 }
 
 /// Minimum number of tokens of these turns.
-pub(super) fn tokens_at_least(turns: &[Turn], token_bytes_max: usize) -> usize {
-    turns.iter().map(|turn| turn_tokens_min(turn, token_bytes_max)).sum()
+pub(super) fn tokens_at_least(turns: &[Turn], max_token_bytes: usize) -> usize {
+    turns.iter().map(|turn| turn_tokens_min(turn, max_token_bytes)).sum()
 }
 
 /// A conversation that may be too long for its prompt.
@@ -204,14 +204,14 @@ mod tests {
         Fitting { turns, dropped_size, offset, possible, limit, question_spare, bytes_per_token }
     }
 
-    /// Fits prompts of 10 tokens per turn and question; prompts above `tokens_max` tokens are too
+    /// Fits prompts of 10 tokens per turn and question; prompts above `max_tokens` tokens are too
     /// long to encode. Also returns the number of encodings.
-    fn fit_counted(turns: usize, limit: usize, tokens_max: usize) -> (usize, usize, usize) {
+    fn fit_counted(turns: usize, limit: usize, max_tokens: usize) -> (usize, usize, usize) {
         let mut encoded = 0;
         let mut encode = |from: usize| {
             encoded += 1;
             let tokens = 10 * (turns - from + 1);
-            if tokens > tokens_max {
+            if tokens > max_tokens {
                 return Err(TooLong::Yes("too long".into()));
             }
             Ok(vec![TokenId(0); tokens])
@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn a_long_conversation_is_encoded_log2_times() {
-        for tokens_max in [usize::MAX, 3_000, 170] {
-            let (tokens, dropped, encoded) = fit_counted(1_000, 170, tokens_max);
-            assert_eq!((tokens, dropped), (170, 984), "{tokens_max}");
+        for max_tokens in [usize::MAX, 3_000, 170] {
+            let (tokens, dropped, encoded) = fit_counted(1_000, 170, max_tokens);
+            assert_eq!((tokens, dropped), (170, 984), "{max_tokens}");
             assert!(encoded <= 11, "{encoded}");
         }
     }

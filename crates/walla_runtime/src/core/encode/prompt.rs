@@ -92,12 +92,12 @@ fn encode_conversation(
     };
     let note = conversation.notes.as_ref().and_then(|notes| {
         // The conversation needs room too.
-        let tokens_max = notes.tokens_max.min(u32::try_from(limit / 4).unwrap_or(u32::MAX));
-        let notes = Notes { tokens_max, ..Notes::clone(notes) };
+        let max_tokens = notes.max_tokens.min(u32::try_from(limit / 4).unwrap_or(u32::MAX));
+        let notes = Notes { max_tokens, ..Notes::clone(notes) };
         // A long one is not tokenised: other agents' prompts wait behind it.
-        let bytes_max = (tokens_max as usize).saturating_mul(text.tokenizer.delta_bytes_max());
+        let max_bytes = (max_tokens as usize).saturating_mul(text.tokenizer.max_delta_bytes());
         notes.text(|part| {
-            let tokens = if part.len() > bytes_max { usize::MAX } else { count(part) };
+            let tokens = if part.len() > max_bytes { usize::MAX } else { count(part) };
             u32::try_from(tokens).unwrap_or(u32::MAX)
         })
     });
@@ -113,7 +113,7 @@ fn encode_conversation(
     };
     // A conversation that cannot fit is not encoded: other agents' prompts wait behind it.
     let check_tokens = |turns: &[Turn]| {
-        let tokens = tokens_at_least(turns, text.tokenizer.delta_bytes_max());
+        let tokens = tokens_at_least(turns, text.tokenizer.max_delta_bytes());
         let (prompt_tokens, context_tokens) = (u32::try_from(tokens), job.context_tokens);
         match prompt_tokens.unwrap_or(u32::MAX) {
             tokens if tokens < context_tokens => Ok(()),
@@ -128,7 +128,7 @@ fn encode_conversation(
                 turns,
                 dropped_size: *dropped_size,
                 offset: offset(persona, *seed),
-                possible: first_possible(turns, limit, text.tokenizer.delta_bytes_max()),
+                possible: first_possible(turns, limit, text.tokenizer.max_delta_bytes()),
                 limit,
                 question_spare: question_tokens
                     .map_or(0, |tokens| question_allowance(limit).saturating_sub(tokens)),
@@ -152,7 +152,7 @@ fn encode_conversation(
     };
     let forgotten = if job.context_tokens < job.declared_tokens {
         let limit = job.declared_tokens.saturating_sub(job.reply_tokens) as usize;
-        first_possible(turns, limit, text.tokenizer.delta_bytes_max()).min(dropped)
+        first_possible(turns, limit, text.tokenizer.max_delta_bytes()).min(dropped)
     } else {
         dropped
     };

@@ -102,15 +102,15 @@ enum Mode {
 
 impl EncodeWorker {
     /// A worker that encodes inside [`EncodeWorker::submit`].
-    pub fn inline(text: Arc<ModelText>, jobs_max: usize) -> Self {
-        Self { mode: Mode::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
+    pub fn inline(text: Arc<ModelText>, max_jobs: usize) -> Self {
+        Self { mode: Mode::Inline { text, done: Vec::new() }, jobs_left: max_jobs }
     }
 
-    /// A worker thread that holds up to `jobs_max` jobs, done or not, and unparks `waker` when a
+    /// A worker thread that holds up to `max_jobs` jobs, done or not, and unparks `waker` when a
     /// job is done.
-    pub fn spawn(text: Arc<ModelText>, jobs_max: usize, waker: Thread) -> std::io::Result<Self> {
-        let (jobs, jobs_in) = sync_channel::<EncodeJob>(jobs_max);
-        let (done_out, done) = sync_channel(jobs_max);
+    pub fn spawn(text: Arc<ModelText>, max_jobs: usize, waker: Thread) -> std::io::Result<Self> {
+        let (jobs, jobs_in) = sync_channel::<EncodeJob>(max_jobs);
+        let (done_out, done) = sync_channel(max_jobs);
         let work = move || {
             while let Ok(job) = jobs_in.recv() {
                 if done_out.send(encode_caught(&text, job)).is_err() {
@@ -121,7 +121,7 @@ impl EncodeWorker {
         };
         let thread = std::thread::Builder::new().name("walla-text".into()).spawn(work)?;
         let mode = Mode::Thread { jobs: Some(jobs), done, thread: Some(thread) };
-        Ok(Self { mode, jobs_left: jobs_max })
+        Ok(Self { mode, jobs_left: max_jobs })
     }
 
     /// Whether it can take another job. If not, it wakes the device thread when it can.

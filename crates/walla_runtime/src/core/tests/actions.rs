@@ -190,7 +190,7 @@ fn a_required_reply_begins_with_a_call() {
         for seed in 0..6 {
             let mut rig = rig(&options);
             let agent = rig.agent(actor(&rig, seed, |actions| {
-                (actions.policy, actions.calls_max) = (ActionPolicy::Required, 1);
+                (actions.policy, actions.max_calls) = (ActionPolicy::Required, 1);
             }));
             let ask = rig.ask(agent, chat("Nails, please."));
             rig.run();
@@ -266,7 +266,7 @@ fn a_policy_without_calls_keeps_the_allowed_tokens() {
 #[test]
 fn consecutive_rounds_of_calls_are_bounded() {
     let mut rig = rig(&EngineOptions { context_tokens: 4_096, ..model(&MARKERS) });
-    let spec = actor(&rig, 3, |actions| actions.calls_max = 1);
+    let spec = actor(&rig, 3, |actions| actions.max_calls = 1);
     let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
     let sampling = spec.sampling.to_builder().bias(open, 100.0).build().expect("valid");
     let agent = rig.agent(AgentSpec { sampling, ..spec });
@@ -380,7 +380,7 @@ fn giver(rig: &mut Rig, is_listed: bool) -> (AgentId, impl Fn(&[&str]) -> Box<Ag
     let spec = AgentSpec { persona: "You are the smith of Emberfall. ".repeat(6), ..speaker(3, 8) };
     let with = move |items: &[&str]| {
         let actions = Actions::new(of_items(is_listed, items));
-        let actions = Actions { policy: ActionPolicy::Required, calls_max: 1, ..actions };
+        let actions = Actions { policy: ActionPolicy::Required, max_calls: 1, ..actions };
         Box::new(AgentSpec { actions: Some(actions), ..spec.clone() })
     };
     (rig.agent(*with(&["nails"])), with)
@@ -560,8 +560,8 @@ fn the_limit_of_calls_holds_across_blocks() {
         let opening = rig.core.model_text.tokenizer.special_token(open).expect("it is one");
         let mut calls = [0; 4];
         for seed in 0..12 {
-            for calls_max in 1..4 {
-                let mut spec = actor(&rig, seed, |actions| actions.calls_max = calls_max);
+            for max_calls in 1..4 {
+                let mut spec = actor(&rig, seed, |actions| actions.max_calls = max_calls);
                 let policies = [ActionPolicy::Auto, ActionPolicy::Required];
                 let of_agent = spec.actions.iter_mut();
                 of_agent.for_each(|actions| actions.policy = policies[seed as usize % 2]);
@@ -571,9 +571,9 @@ fn the_limit_of_calls_holds_across_blocks() {
                 let ask = rig.ask(agent, chat("Nails?"));
                 rig.run();
                 let heard = rig.reply(ask);
-                assert!(heard.calls.len() <= calls_max as usize, "{open} {calls_max}: {heard:?}");
-                assert!(heard.refused.is_empty(), "{open} {calls_max}: {heard:?}");
-                calls[calls_max as usize] += heard.calls.len();
+                assert!(heard.calls.len() <= max_calls as usize, "{open} {max_calls}: {heard:?}");
+                assert!(heard.refused.is_empty(), "{open} {max_calls}: {heard:?}");
+                calls[max_calls as usize] += heard.calls.len();
                 rig.command(Command::RemoveAgent { agent });
             }
         }
@@ -622,7 +622,7 @@ fn an_agent_without_possible_actions_speaks_no_call() {
 fn observations_permit_calls_for_ever() {
     let mut rig = rig(&EngineOptions { context_tokens: 4_096, ..model(&MARKERS) });
     let spec = actor(&rig, 3, |actions| {
-        (actions.policy, actions.calls_max) = (ActionPolicy::Required, 1);
+        (actions.policy, actions.max_calls) = (ActionPolicy::Required, 1);
     });
     let agent = rig.agent(spec);
     for round in 0..12 {
@@ -644,10 +644,10 @@ fn observations_permit_calls_for_ever() {
 /// The limit of all tokens ends a reply within a call too. Until then nothing changes.
 #[test]
 fn a_limit_of_all_tokens_includes_calls() {
-    let reply = |tokens_max| {
+    let reply = |max_tokens| {
         let mut rig = rig(&model(&MARKERS));
         let agent = rig.agent(actor(&rig, 3, |actions| actions.policy = ActionPolicy::Required));
-        let options = AskOptions { tokens_max, ..AskOptions::default() };
+        let options = AskOptions { max_tokens, ..AskOptions::default() };
         let ask = rig.ask_with(agent, chat("Nails, please."), options);
         rig.run();
         rig.assert_all_ended();
@@ -657,9 +657,9 @@ fn a_limit_of_all_tokens_includes_calls() {
     let whole = reply(None);
     let tokens = count(&whole);
     assert!(!whole.calls.is_empty() && tokens > 24, "{whole:?}");
-    for tokens_max in [0, 1, 7, 20, tokens - 1] {
-        let cut = reply(Some(tokens_max));
-        assert_eq!((count(&cut), &cut.ends[..]), (tokens_max, &[Ok(FinishReason::Length)][..]));
+    for max_tokens in [0, 1, 7, 20, tokens - 1] {
+        let cut = reply(Some(max_tokens));
+        assert_eq!((count(&cut), &cut.ends[..]), (max_tokens, &[Ok(FinishReason::Length)][..]));
         assert!(whole.text.starts_with(&cut.text) && whole.calls.starts_with(&cut.calls));
     }
     let same = reply(Some(tokens + 1));
@@ -734,7 +734,7 @@ fn a_result_is_answered_without_possible_actions() {
 #[test]
 fn a_maximum_of_no_calls_permits_none() {
     let mut rig = rig(&model(&MARKERS));
-    let spec = actor(&rig, 3, |actions| actions.calls_max = 0);
+    let spec = actor(&rig, 3, |actions| actions.max_calls = 0);
     let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
     let sampling = spec.sampling.to_builder().bias(open, 100.0).build().expect("valid");
     let agent = rig.agent(AgentSpec { sampling, ..spec });

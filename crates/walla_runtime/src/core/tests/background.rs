@@ -27,9 +27,9 @@ fn chat(question: &str) -> Prompt {
 }
 
 /// An agent with a unique persona of some 150 tokens.
-fn smith(seed: u64, reply_tokens_max: u32) -> AgentSpec {
+fn smith(seed: u64, max_reply_tokens: u32) -> AgentSpec {
     let persona = format!("{seed} is the smith of this town. ").repeat(5);
-    AgentSpec { persona, ..speaker(seed, reply_tokens_max) }
+    AgentSpec { persona, ..speaker(seed, max_reply_tokens) }
 }
 
 /// Prompt tokens that were evaluated after the ask.
@@ -328,7 +328,7 @@ fn failed_steps_of_the_background_end_it_and_asks_work() {
 
 #[test]
 fn without_a_budget_a_step_is_short_and_alone() {
-    let mut rig = free(&EngineOptions { prefill_tokens_max: Some(32), ..prepared() });
+    let mut rig = free(&EngineOptions { max_prefill_tokens: Some(32), ..prepared() });
     // 10 ms per row: an ask waits for one row at most, not for a chunk.
     const SLOW: LinearCost = LinearCost { step_micros: 0.0, row_micros: 10_000.0, ..COST };
     let options = GovernorOptions { budget_micros: None, ..GovernorOptions::default() };

@@ -106,10 +106,10 @@ fn models() -> [&'static [u8]; 4] {
 #[test]
 fn a_save_behind_a_reply_waits_for_no_timer() {
     for (index, model) in models().into_iter().enumerate() {
-        for reply_tokens_max in [1, 2, 5, 20] {
+        for max_reply_tokens in [1, 2, 5, 20] {
             for later in 0..4 {
                 let mut rig = free(&wide(model));
-                let agent = rig.agent(AgentSpec { reply_tokens_max, ..chatty() });
+                let agent = rig.agent(AgentSpec { max_reply_tokens, ..chatty() });
                 let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
                 while rig.reply(ask).ends.is_empty() {
                     rig.advance();
@@ -126,7 +126,7 @@ fn a_save_behind_a_reply_waits_for_no_timer() {
                     assert!(!sleeps || job.result().is_some(), "{index} {later}: {next:?}");
                 }
                 let copied = job.result().expect("it has ended");
-                assert!(copied.is_ok(), "{index} {reply_tokens_max} {later}: {copied:?}");
+                assert!(copied.is_ok(), "{index} {max_reply_tokens} {later}: {copied:?}");
             }
         }
     }
@@ -363,7 +363,7 @@ fn a_file_of_another_conversation_only_costs_its_evaluation() {
 
 #[test]
 fn saves_and_loads_meet_speaking_parked_and_removed_agents() {
-    let options = EngineOptions { agents_max: Some(2), ..wide(model()) };
+    let options = EngineOptions { max_agents: Some(2), ..wide(model()) };
     let mut rig = free(&options);
     let agent = talked(&mut rig);
     // While it speaks, its evaluated tokens are saved, and nothing can be loaded.

@@ -14,9 +14,9 @@
 //! - deltas join to the decoding of the tokens;
 //! - an idle core has nothing to do: a second call of `advance` changes nothing;
 //! - liveness: with a budget and without pauses, a client that reads events and grants frames gets
-//!   an event or a step within [`Client::silence_micros_max`] while it has an open reply, also
+//!   an event or a step within [`Client::max_silence_micros`] while it has an open reply, also
 //!   while other clients stall. While none stalls, the core makes progress within
-//!   [`SILENCE_MICROS_MAX`];
+//!   [`MAX_SILENCE_MICROS`];
 //! - every page is returned.
 //!
 //! `WALLA_CLIENT_SIMULATION_SEEDS=FIRST..END` runs other seeds than the default ones.
@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::simulation_kit::{
-    ADVANCES_MAX, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all, seeds,
+    MAX_ADVANCES, MAX_SILENCE_MICROS, Named, Setting, check_tokens, describe, run_all, seeds,
 };
 use super::*;
 use crate::api::{Speaker, Turn};
@@ -42,20 +42,20 @@ const VARIABLE: &str = "WALLA_CLIENT_SIMULATION_SEEDS";
 const SEEDS: Range<u64> = 0..150;
 
 /// Maximum number of clients at a time. Keys of clients that have left are used again.
-const CLIENTS_MAX: u32 = 4;
+const MAX_CLIENTS: u32 = 4;
 
 /// Maximum number of agents at a time.
-const AGENTS_MAX: usize = 14;
+const MAX_AGENTS: usize = 14;
 
 /// Frames per grant of the slowest client.
-const GRANT_FRAMES_MAX: u32 = 5;
+const MAX_GRANT_FRAMES: u32 = 5;
 
 /// Maximum virtual time of one reply in a slot, in microseconds: 168 steps, one per grant. A device
-/// on which only one row fits in `launch_max` evaluates a prompt of 128 tokens row by row.
-const REPLY_MICROS_MAX: u64 = 168 * GRANT_FRAMES_MAX as u64 * FRAME_MICROS;
+/// on which only one row fits in `max_launch` evaluates a prompt of 128 tokens row by row.
+const MAX_REPLY_MICROS: u64 = 168 * MAX_GRANT_FRAMES as u64 * FRAME_MICROS;
 
 /// Maximum frames between the last action and the end of all replies.
-const FRAMES_TO_END_MAX: u32 = 90_000;
+const MAX_FRAMES_TO_END: u32 = 90_000;
 
 /// An hour without a frame.
 const HOUR_MICROS: u64 = 3_600_000_000;
@@ -108,8 +108,8 @@ impl Client {
 
     /// Maximum virtual time without an event or a step for this client, in microseconds. It may
     /// wait for the slot of a stalled client, and for all replies that are older than its own.
-    fn silence_micros_max(&self) -> u64 {
-        2 * END_MICROS + SILENCE_MICROS_MAX + self.open * REPLY_MICROS_MAX
+    fn max_silence_micros(&self) -> u64 {
+        2 * END_MICROS + MAX_SILENCE_MICROS + self.open * MAX_REPLY_MICROS
     }
 
     fn resume(&mut self) {
@@ -150,8 +150,8 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut setting = Setting::new(seed);
         let Setting { draws, options, .. } = &mut setting;
-        options.agents_max = Some(draws.pick(&[1, 2, 3, 8]));
-        options.agents_parked_max = draws.pick(&[4, 100]);
+        options.max_agents = Some(draws.pick(&[1, 2, 3, 8]));
+        options.max_agents_parked = draws.pick(&[4, 100]);
         options.wait_for_slot = !draws.one_in(5);
         if draws.one_in(5) {
             options.budget = FrameBudget::Time(Duration::ZERO);
@@ -208,11 +208,11 @@ impl Simulation {
         let is_used = |key: &ClientKey| {
             self.left.contains(key) || self.clients.iter().any(|client| client.key == *key)
         };
-        let Some(key) = (0..CLIENTS_MAX).map(ClientKey).find(|key| !is_used(key)) else { return };
+        let Some(key) = (0..MAX_CLIENTS).map(ClientKey).find(|key| !is_used(key)) else { return };
         let pacing = self.setting.draws.pacing();
         self.core.add_client(key, pacing);
         self.sleeps_until_micros = 0;
-        let grant_frames = self.pick(&[1, 1, 2, GRANT_FRAMES_MAX]);
+        let grant_frames = self.pick(&[1, 1, 2, MAX_GRANT_FRAMES]);
         self.clients.push(Client {
             key,
             pacing,
@@ -340,7 +340,7 @@ impl Simulation {
 
     /// Runs until the clients have no open reply.
     fn run_until_ended(&mut self, whose: &str, of: fn(&Client) -> bool) {
-        for _ in 0..FRAMES_TO_END_MAX {
+        for _ in 0..MAX_FRAMES_TO_END {
             let mut clients = self.clients.iter().filter(|client| of(client));
             if !clients.any(|client| self.is_open_for(client.key)) {
                 return;

@@ -21,7 +21,7 @@ const OFFER: &str = r#"{
 }"#;
 
 fn roomy() -> EngineOptions {
-    EngineOptions { agents_max: Some(16), context_tokens: 256, ..options() }
+    EngineOptions { max_agents: Some(16), context_tokens: 256, ..options() }
 }
 
 fn free(options: &EngineOptions) -> Rig {
@@ -204,7 +204,7 @@ fn forced_tokens_are_evaluated_as_prompt_rows() {
 #[test]
 fn a_limit_cuts_a_reply_and_says_so() {
     let mut rig = free(&roomy());
-    let agent = rig.agent(AgentSpec { reply_tokens_max: 7, ..offer(1) });
+    let agent = rig.agent(AgentSpec { max_reply_tokens: 7, ..offer(1) });
     let cut = rig.ask(agent, tokens("ab"));
     let stopping = AgentSpec { stop_strings: vec!["price".into()], ..offer(1) };
     let agent = rig.agent(stopping);

@@ -137,7 +137,7 @@ fn a_fork_during_a_reply_has_the_conversation_before_it() {
 
 #[test]
 fn forks_beyond_the_slots_and_of_strangers_keep_to_the_rules_of_new_agents() {
-    let mut rig = rig(&EngineOptions { agents_max: Some(1), ..wide() });
+    let mut rig = rig(&EngineOptions { max_agents: Some(1), ..wide() });
     let source = talked(&mut rig, chatty(SEED));
     let parked = fork(&mut rig, source, None);
     assert_eq!(rig.core.agents.slot_of(parked), None);
@@ -171,7 +171,7 @@ fn a_fork_with_another_specification_shares_what_is_the_same() {
     let mut rig = rig(&wide());
     let source = talked(&mut rig, chatty(SEED));
     let conversation = turns(&mut rig, source);
-    let louder = AgentSpec { turns: conversation.clone(), reply_tokens_max: 5, ..chatty(8) };
+    let louder = AgentSpec { turns: conversation.clone(), max_reply_tokens: 5, ..chatty(8) };
     let agent = fork(&mut rig, source, Some(louder));
     let heard = said(&mut rig, agent, "And now?");
     assert!(heard.usage.reply_tokens <= 5 && evaluated(&heard) < 60, "{:?}", heard.usage);
@@ -372,7 +372,7 @@ fn notes_have_a_limit_and_need_no_question() {
     let question = Turn::new(Speaker::User, "Who?");
     rig.command(Command::AppendTurns { agent, turns: vec![question] });
     let many: Vec<String> = (0..50).map(|nth| format!("This is note number {nth}.")).collect();
-    let many = AskOptions::notes(Notes { tokens_max: u32::MAX, ..Notes::new(many) });
+    let many = AskOptions::notes(Notes { max_tokens: u32::MAX, ..Notes::new(many) });
     let heard = asked(&mut rig, agent, Prompt::Continue, many.clone());
     assert!(heard.ends[0].is_ok(), "{:?}", heard.ends);
     let heard = asked(&mut rig, agent, chat("And?"), many);

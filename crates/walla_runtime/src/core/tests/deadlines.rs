@@ -10,14 +10,14 @@ use walla_exec::ExecError;
 use super::*;
 use crate::options::{Deadlines, EngineError};
 
-const STEP_MAX: Duration = Duration::from_secs(5);
+const MAX_STEP: Duration = Duration::from_secs(5);
 
 fn options_with(deadlines: Deadlines, budget: Option<Duration>) -> EngineOptions {
     EngineOptions { deadlines, budget: budget.into(), ..options() }
 }
 
 fn deadlines() -> Deadlines {
-    Deadlines { step: Some(STEP_MAX), ..Deadlines::default() }
+    Deadlines { step: Some(MAX_STEP), ..Deadlines::default() }
 }
 
 /// A device whose record number `hangs` never completes, and a spare one.
@@ -96,7 +96,7 @@ fn a_hung_step_loses_the_device_at_its_deadline_and_no_text() {
     for hangs in [1, 3, 6, 9] {
         let (heard, given_up_micros) = replies(Some(hangs));
         let waited = Duration::from_micros(given_up_micros.expect("it is given up"));
-        assert!(waited > STEP_MAX && waited < 2 * STEP_MAX, "{waited:?}");
+        assert!(waited > MAX_STEP && waited < 2 * MAX_STEP, "{waited:?}");
         for (heard, expected) in heard.iter().zip(&expected) {
             assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends), "{hangs}");
         }
@@ -142,7 +142,7 @@ fn a_device_that_hangs_in_calibration_is_skipped_or_fails_the_load() {
     let budget = Some(Duration::from_millis(2));
     let core = load(&options_with(deadlines(), budget), &registry, &clock).expect("it loads");
     assert!(core.card().device_line().contains("hangs"), "{}", core.card().device_line());
-    assert!(Duration::from_micros(clock.now_micros()) < 2 * STEP_MAX);
+    assert!(Duration::from_micros(clock.now_micros()) < 2 * MAX_STEP);
     let named = EngineOptions { device: "gpu:0".into(), ..options_with(deadlines(), budget) };
     let clock = VirtualClock::new();
     let error = load(&named, &hanging(&clock, Some(2)), &clock).expect_err("no other is allowed");

@@ -21,9 +21,9 @@ proptest! {
         let mut coming: Vec<_> = others.into_iter().collect();
         let mut reply_id = None;
         for tick in 0..40 {
-            coming.retain(|(seed, prompt, reply_tokens_max, when)| {
+            coming.retain(|(seed, prompt, max_reply_tokens, when)| {
                 if *when == tick {
-                    let agent = rig.agent(speaker(*seed, *reply_tokens_max));
+                    let agent = rig.agent(speaker(*seed, *max_reply_tokens));
                     rig.ask(agent, tokens(&format!("{lore}{prompt}")));
                 }
                 *when > tick

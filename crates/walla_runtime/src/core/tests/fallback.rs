@@ -93,7 +93,7 @@ fn a_lost_device_loses_and_duplicates_no_text() {
 fn the_best_device_that_fits_the_model_is_used_and_others_are_reported() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for (plan, reason) in [
-        (FaultPlan::new(1).memory_bytes_max(50 << 10), "memory"),
+        (FaultPlan::new(1).max_memory_bytes(50 << 10), "memory"),
         (FaultPlan::new(1).fail_call(Call::Prepare, 0, Fault::Lost), "lost"),
     ] {
         let (registry, _) = with_spare(plan.clone());
@@ -184,7 +184,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         with(Model { architecture: walla_model::spec::Architecture::Qwen3, ..Model::TINY }),
         // The same bytes in another file: contents are not compared.
         options(),
-        EngineOptions { agents_max: Some(3), ..options() },
+        EngineOptions { max_agents: Some(3), ..options() },
     ];
     for other in others {
         let mut rig = Rig::free();

@@ -219,7 +219,7 @@ fn replies_can_be_cancelled_during_a_hung_step() {
 fn a_load_without_enough_memory_is_an_out_of_memory_error() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for kilobytes in [0, 1, 10, 50, 100, 150] {
-        let (registry, _) = faulty(FaultPlan::new(1).memory_bytes_max(kilobytes << 10));
+        let (registry, _) = faulty(FaultPlan::new(1).max_memory_bytes(kilobytes << 10));
         match Core::load(&options(), &registry, &Clock::real(), go_on) {
             Err(EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { .. }))) => {}
             other => panic!("{kilobytes} kB: {other:?}"),

@@ -331,8 +331,8 @@ fn a_prompt_waits_for_the_reserved_pages_of_another() {
         let options = EngineOptions {
             kv_tokens: Some(304),
             context_tokens: 512,
-            prefill_tokens_max: Some(300),
-            rows_max: Some(400),
+            max_prefill_tokens: Some(300),
+            max_rows: Some(400),
             ..options()
         };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 3 });
@@ -347,7 +347,7 @@ fn a_prompt_waits_for_the_reserved_pages_of_another() {
 
 /// A core with a model of 3 KiB per token on a CPU with 128 MiB, or its error.
 fn on_small_machine(
-    agents_max: Option<u32>,
+    max_agents: Option<u32>,
     kv_tokens: Option<u32>,
     memory_mib: u64,
 ) -> Result<Core, EngineError> {
@@ -367,12 +367,12 @@ fn on_small_machine(
     let options = EngineOptions {
         model: ModelSource::Static(model),
         context_tokens: 1_024,
-        agents_max,
+        max_agents,
         kv_tokens,
         ..options()
     };
-    let memory_bytes_max = Some(memory_mib << 20);
-    let cpu = CpuOptions { inline: true, memory_bytes_max, ..CpuOptions::default() };
+    let max_memory_bytes = Some(memory_mib << 20);
+    let cpu = CpuOptions { inline: true, max_memory_bytes, ..CpuOptions::default() };
     let registry = Registry::new().with(CpuBackend::new(cpu));
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     Core::load(&options, &registry, &Clock::real(), go_on)
@@ -380,8 +380,8 @@ fn on_small_machine(
 
 #[test]
 fn the_default_cache_of_a_cpu_is_a_part_of_the_free_memory() {
-    let size = |agents_max, kv_tokens| {
-        let core = on_small_machine(agents_max, kv_tokens, 128).expect("it fits");
+    let size = |max_agents, kv_tokens| {
+        let core = on_small_machine(max_agents, kv_tokens, 128).expect("it fits");
         (core.agents.slots(), core.stats.pages, core.context_tokens)
     };
     // An eighth of the rest is nearly 16 MiB: five contexts of 64 pages, for agents
@@ -398,8 +398,8 @@ fn the_default_cache_of_a_cpu_is_a_part_of_the_free_memory() {
 
 #[test]
 fn a_cache_that_does_not_fit_is_an_error() {
-    let is_refused = |agents_max, memory_mib| {
-        let error = on_small_machine(agents_max, None, memory_mib).err();
+    let is_refused = |max_agents, memory_mib| {
+        let error = on_small_machine(max_agents, None, memory_mib).err();
         let exec = |error: &EngineError| match error {
             EngineError::Exec(error) => error.to_string(),
             error => panic!("{error}"),

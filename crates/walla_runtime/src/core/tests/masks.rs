@@ -37,7 +37,7 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
 
     // A mask for each agent, shared masks, and agents without a mask: every reply ends and uses
     // only its own mask.
-    let options = EngineOptions { agents_max: Some(16), ..options() };
+    let options = EngineOptions { max_agents: Some(16), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let masks: Vec<_> = (0..11).map(|i| allowing(i * 20..i * 20 + 7)).collect();
     let mut agents: Vec<_> = masks.iter().map(|mask| (masked(9, mask), Some(mask))).collect();
@@ -61,7 +61,7 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
 #[test]
 fn agents_with_masks_of_their_own_share_steps() {
     let steps = |mask_of: &dyn Fn(u64) -> Option<Arc<TokenMask>>| {
-        let options = EngineOptions { agents_max: Some(30), ..options() };
+        let options = EngineOptions { max_agents: Some(30), ..options() };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
         for n in 0..30 {
             let spec = mask_of(n).map_or_else(|| speaker(n, 20), |mask| masked(n, &mask));

@@ -96,9 +96,9 @@ fn recurrent_model() -> &'static [u8] {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: Some(8),
-        rows_max: Some(32),
-        prefill_tokens_max: Some(16),
+        max_agents: Some(8),
+        max_rows: Some(32),
+        max_prefill_tokens: Some(16),
         inline_text: true,
         // Its own tests and some simulations set it.
         background_prefill: false,
@@ -113,7 +113,7 @@ fn recurrent() -> EngineOptions {
     EngineOptions {
         model: ModelSource::Static(recurrent_model()),
         context_tokens: 512,
-        agents_max: Some(12),
+        max_agents: Some(12),
         ..options()
     }
 }
@@ -180,7 +180,7 @@ impl Rig {
         let mut rig = Self::new(options, &inline_cpu(), pacing);
         let options = GovernorOptions {
             budget_micros: Some(budget_micros),
-            launch_micros_max: None,
+            max_launch_micros: None,
             ..GovernorOptions::default()
         };
         rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
@@ -351,12 +351,12 @@ fn sampled_tokens(rig: &Rig, agent: AgentId, prompt: usize) -> Vec<TokenId> {
     agent.sequence.tokens()[prompt..].to_vec()
 }
 
-/// An agent that speaks up to `reply_tokens_max` tokens.
-fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
+/// An agent that speaks up to `max_reply_tokens` tokens.
+fn speaker(seed: u64, max_reply_tokens: u32) -> AgentSpec {
     let sampling = Sampling::builder().temperature(1.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
     AgentSpec {
         sampling: sampling.build().expect("valid"),
-        reply_tokens_max,
+        max_reply_tokens,
         ..AgentSpec::new("You are a test.")
     }
 }

@@ -47,7 +47,7 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
 /// have not been served yet.
 #[test]
 fn prompts_of_many_agents_are_encoded_round_robin() {
-    let options = EngineOptions { agents_max: Some(150), context_tokens: 64, ..options() };
+    let options = EngineOptions { max_agents: Some(150), context_tokens: 64, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();
     let ask = |rig: &mut Rig, slot: usize| rig.ask(agents[slot], Prompt::Raw("Hi".into()));
@@ -107,22 +107,22 @@ fn asked_together(options: &EngineOptions, pacing: Pacing) -> (u64, Vec<u32>, Ve
 fn agents_that_are_asked_in_one_frame_evaluate_their_common_prefix_once() {
     let options = EngineOptions { context_tokens: 512, ..options() };
     let mut texts_of_all = Vec::new();
-    for (rows_max, pacing) in [
+    for (max_rows, pacing) in [
         (32, Pacing::FreeRunning),
         (128, Pacing::FreeRunning),
         (128, Pacing::default()),
         (256, Pacing::PerFrame { steps: 2 }),
     ] {
         let options = EngineOptions {
-            rows_max: Some(rows_max),
-            prefill_tokens_max: Some(rows_max),
+            max_rows: Some(max_rows),
+            max_prefill_tokens: Some(max_rows),
             ..options.clone()
         };
         let (prefill_tokens, cached, texts) = asked_together(&options, pacing);
         // The lore has some 110 tokens, a persona and its question some 40 more.
         let found = cached.iter().filter(|&&cached| cached >= 96).count();
-        assert_eq!(found, 7, "{rows_max}: {cached:?}");
-        assert!(prefill_tokens < 110 + 8 * 64, "{rows_max}: {prefill_tokens}");
+        assert_eq!(found, 7, "{max_rows}: {cached:?}");
+        assert!(prefill_tokens < 110 + 8 * 64, "{max_rows}: {prefill_tokens}");
         texts_of_all.push(texts);
     }
     texts_of_all.dedup();
@@ -134,8 +134,8 @@ fn agents_that_are_asked_in_one_frame_evaluate_their_common_prefix_once() {
 fn a_prompt_waits_for_no_prompt_that_ends() {
     let options = EngineOptions {
         context_tokens: 512,
-        prefill_tokens_max: Some(16),
-        rows_max: Some(32),
+        max_prefill_tokens: Some(16),
+        max_rows: Some(32),
         ..options()
     };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());

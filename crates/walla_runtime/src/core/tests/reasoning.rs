@@ -50,8 +50,8 @@ fn drawing(seed: u64, tokens: &[u32], (reply, reasoning): (u32, u32)) -> AgentSp
     let sampling = Sampling::builder().temperature(100.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
     AgentSpec {
         sampling: sampling.allowed_tokens(Arc::new(mask)).build().expect("valid"),
-        reply_tokens_max: reply,
-        reasoning_tokens_max: reasoning,
+        max_reply_tokens: reply,
+        max_reasoning_tokens: reasoning,
         ..AgentSpec::new("You are a test.")
     }
 }
@@ -131,7 +131,7 @@ fn spelling(text: &str) -> AgentSpec {
     let biased = letters.iter().zip(0_u8..).fold(sampling, |sampling, (&letter, nth)| {
         sampling.bias(TokenId(letter), 400.0 - 12.0 * f32::from(nth))
     });
-    AgentSpec { sampling: biased.build().expect("valid"), reply_tokens_max: 2, ..spec }
+    AgentSpec { sampling: biased.build().expect("valid"), max_reply_tokens: 2, ..spec }
 }
 
 /// The vocabulary lacks the markers, so the model spells them, here in single letters.
@@ -333,8 +333,8 @@ fn reasoning_time_does_not_make_the_voice_late() {
 /// An agent that is parked between its replies has no reply buffers.
 #[test]
 fn agents_that_share_slots_reason_the_same() {
-    let talk = |agents_max: u32| {
-        let options = EngineOptions { agents_max: Some(agents_max), ..model("<think>\n", &THINK) };
+    let talk = |max_agents: u32| {
+        let options = EngineOptions { max_agents: Some(max_agents), ..model("<think>\n", &THINK) };
         let mut rig = rig(&options);
         let [open, close] = THINK.map(|text| token(&rig, text));
         let spec = |seed| drawing(seed, &[97, 98, open, close], (8, 40));

@@ -126,7 +126,7 @@ fn a_command_for_another_clients_agent_is_ignored() {
     rig.advance();
     rig.command_of(stranger, Command::Cancel { agent, reply_id });
     rig.command_of(stranger, Command::SetConversation { agent, turns: Vec::new() });
-    let spec = Box::new(AgentSpec { reply_tokens_max: 1, ..speaker(1, 1) });
+    let spec = Box::new(AgentSpec { max_reply_tokens: 1, ..speaker(1, 1) });
     rig.command_of(stranger, Command::ChangeAgent { agent, spec });
     rig.command_of(stranger, Command::RemoveAgent { agent });
     rig.run();

@@ -38,17 +38,17 @@ fn expected(options: &EngineOptions) -> Vec<Score> {
 }
 
 fn models() -> [EngineOptions; 2] {
-    [options(), EngineOptions { context_tokens: 128, agents_max: Some(8), ..recurrent() }]
+    [options(), EngineOptions { context_tokens: 128, max_agents: Some(8), ..recurrent() }]
 }
 
 #[test]
 fn scores_do_not_depend_on_other_agents_and_steps() {
     for options in models() {
         let expected = expected(&options);
-        for (rows_max, agents_max) in [(32, 8), (7, 8), (32, 2), (1, 3)] {
+        for (max_rows, max_agents) in [(32, 8), (7, 8), (32, 2), (1, 3)] {
             let options = EngineOptions {
-                rows_max: Some(rows_max),
-                agents_max: Some(agents_max),
+                max_rows: Some(max_rows),
+                max_agents: Some(max_agents),
                 ..options.clone()
             };
             let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -59,7 +59,7 @@ fn scores_do_not_depend_on_other_agents_and_steps() {
                 scoring.map(|agent| rig.ask_with(agent, tokens(PROMPT), AskOptions::score(TEXTS)));
             rig.run();
             for ask in asks {
-                assert_eq!(scores_of(&rig, ask), expected, "{rows_max} {agents_max}");
+                assert_eq!(scores_of(&rig, ask), expected, "{max_rows} {max_agents}");
             }
             assert_eq!(
                 rig.reply(spoken).text,

@@ -7,7 +7,7 @@
 //! - every token of every reply is the one that the device draws for these tokens alone;
 //! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
 //! - liveness: while a reply is open, its host reads events and grants frames, and there is a
-//!   budget, there is progress within [`SILENCE_MICROS_MAX`] of virtual time;
+//!   budget, there is progress within [`MAX_SILENCE_MICROS`] of virtual time;
 //! - an idle core has no work: a second call of `advance` changes nothing;
 //! - every page is returned.
 //!
@@ -23,7 +23,7 @@ use walla_plan::Detail;
 
 use super::simulation_copies::Copies;
 use super::simulation_kit::{
-    ADVANCES_MAX, Draws, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all,
+    Draws, MAX_ADVANCES, MAX_SILENCE_MICROS, Named, Setting, check_tokens, describe, run_all,
     seeds, source,
 };
 use super::*;
@@ -43,9 +43,9 @@ const SEEDS: Range<u64> = 0..200;
 const SEEDS_OF_FAULTS: [u64; 5] = [100_671, 236_276, 350_267, 5_452, 20_986];
 
 /// Maximum frames between the last action and the end of all replies. A device on which only one
-/// row fits in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168
+/// row fits in `max_launch` evaluates one row of each agent per frame: about 100 replies of 168
 /// tokens need this number.
-const FRAMES_TO_END_MAX: u32 = 17_000;
+const MAX_FRAMES_TO_END: u32 = 17_000;
 
 /// A core in virtual time, and its events.
 pub(super) struct Simulation {
@@ -214,7 +214,7 @@ impl Simulation {
         let end_micros = begin_micros + FRAME_MICROS;
         self.core.frame(HOST, begin_micros);
         for advances in 0.. {
-            assert!(advances < ADVANCES_MAX, "the core spins");
+            assert!(advances < MAX_ADVANCES, "the core spins");
             let wait_micros = match self.advance() {
                 Advance::Again => continue,
                 Advance::Poll => 200,
@@ -287,7 +287,7 @@ impl Simulation {
         }
         let silent_micros = now_micros - self.progress_micros;
         assert!(
-            silent_micros < SILENCE_MICROS_MAX,
+            silent_micros < MAX_SILENCE_MICROS,
             "{silent_micros} µs of silence\n{}",
             describe(&self.core)
         );
@@ -313,7 +313,7 @@ impl Simulation {
         self.pause(false);
         self.core.control(Control::Budget(FrameBudget::Unlimited));
         self.core.control(Control::KvTokens(u32::MAX));
-        for _ in 0..FRAMES_TO_END_MAX {
+        for _ in 0..MAX_FRAMES_TO_END {
             if !self.is_anything_open() {
                 break;
             }

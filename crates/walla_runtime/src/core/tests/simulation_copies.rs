@@ -8,7 +8,7 @@ use super::*;
 use crate::api::{CacheError, CacheJob, CacheTicket};
 
 /// Maximum frames between the last action and the end of all copies.
-const FRAMES_TO_END_MAX: u32 = 2_000;
+const MAX_FRAMES_TO_END: u32 = 2_000;
 
 /// Random saves and loads. Their draws are separate, so that all other draws of a seed stay as they
 /// were in earlier versions.
@@ -97,7 +97,7 @@ impl Simulation {
 
     /// Runs frames until all saves and loads have ended.
     pub(super) fn finish_copies(&mut self) {
-        for _ in 0..FRAMES_TO_END_MAX {
+        for _ in 0..MAX_FRAMES_TO_END {
             self.collect_copies();
             if self.copies.jobs.is_empty() {
                 let [saves, loads] = self.copies.complete;

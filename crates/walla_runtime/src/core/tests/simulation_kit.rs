@@ -18,10 +18,10 @@ use crate::core::budget::Budget;
 use crate::options::{Deadlines, EngineError};
 
 /// Maximum virtual time without a token, a step or an event, in microseconds.
-pub(super) const SILENCE_MICROS_MAX: u64 = 2_500_000;
+pub(super) const MAX_SILENCE_MICROS: u64 = 2_500_000;
 
 /// Maximum calls of `advance` in one frame. More means that the core spins.
-pub(super) const ADVANCES_MAX: u32 = 20_000;
+pub(super) const MAX_ADVANCES: u32 = 20_000;
 
 /// Random numbers from a seed.
 pub(super) struct Draws {
@@ -83,13 +83,13 @@ impl Draws {
             0 => ActionPolicy::Required,
             _ => ActionPolicy::Auto,
         };
-        let calls_max = 1 + sampling.seed() as u32 % 2;
-        let actions = Actions { policy, calls_max, ..Actions::new(actions::wave()) };
+        let max_calls = 1 + sampling.seed() as u32 % 2;
+        let actions = Actions { policy, max_calls, ..Actions::new(actions::wave()) };
         AgentSpec {
             constraint: is_constrained.then_some(constraint),
             actions: acts.then_some(actions),
             sampling,
-            reply_tokens_max: 1 + self.draw(40),
+            max_reply_tokens: 1 + self.draw(40),
             priority: self.draw(3) as i32,
             voice_rate: self.pick(&[None, Some(8.0)]),
             stop_strings: if self.one_in(4) { vec!["a".into()] } else { Vec::new() },
@@ -166,7 +166,7 @@ impl Setting {
             budget: budget_micros.map(Duration::from_micros).into(),
             budget_free_running: draws.one_in(2),
             kv_tokens: Some(16 * (9 + draws.draw(30))),
-            launch_max: draws.pick(&[None, Some(Duration::from_micros(1_000))]),
+            max_launch: draws.pick(&[None, Some(Duration::from_micros(1_000))]),
             deadlines: Deadlines {
                 reply: draws.pick(&[None, None, Some(Duration::from_millis(900))]),
                 ..Deadlines::default()

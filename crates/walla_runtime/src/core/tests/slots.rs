@@ -8,8 +8,8 @@ use crate::api::{Speaker, Turn};
 /// Number of agents, more than the slots of a rig of [`options`].
 const CROWD: u64 = 30;
 
-fn crowd(rig: &mut Rig, reply_tokens_max: u32) -> Vec<AgentId> {
-    (0..CROWD).map(|seed| rig.agent(speaker(seed, reply_tokens_max))).collect()
+fn crowd(rig: &mut Rig, max_reply_tokens: u32) -> Vec<AgentId> {
+    (0..CROWD).map(|seed| rig.agent(speaker(seed, max_reply_tokens))).collect()
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn agents_beyond_the_slots_get_the_same_replies_as_alone() {
 
 #[test]
 fn a_parked_agent_keeps_its_conversation() {
-    let talk = |agents_max: u32| {
+    let talk = |max_agents: u32| {
         let options =
-            EngineOptions { agents_max: Some(agents_max), context_tokens: 256, ..options() };
+            EngineOptions { max_agents: Some(max_agents), context_tokens: 256, ..options() };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
         let agents: Vec<_> = (0..12).map(|seed| rig.agent(speaker(seed, 6))).collect();
         let mut replies = Vec::new();
@@ -74,7 +74,7 @@ fn order_of_starts(rig: &mut Rig, asks: &[ReplyId]) -> Vec<usize> {
 }
 
 fn one_slot() -> Rig {
-    let options = EngineOptions { agents_max: Some(1), ..options() };
+    let options = EngineOptions { max_agents: Some(1), ..options() };
     Rig::new(&options, &inline_cpu(), Pacing::FreeRunning)
 }
 
@@ -151,7 +151,7 @@ fn a_paused_client_keeps_no_slot_that_it_does_not_use() {
 
 #[test]
 fn the_longest_idle_agent_loses_its_slot() {
-    let options = EngineOptions { agents_max: Some(3), ..options() };
+    let options = EngineOptions { max_agents: Some(3), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..4).map(|seed| rig.agent(speaker(seed, 3))).collect();
     for speaks in [1, 0, 2, 1, 3] {
@@ -169,7 +169,7 @@ fn the_longest_idle_agent_loses_its_slot() {
 #[test]
 fn waiting_agents_are_counted_cancelled_and_removed() {
     let mut rig = Rig::new(
-        &EngineOptions { agents_max: Some(2), ..options() },
+        &EngineOptions { max_agents: Some(2), ..options() },
         &inline_cpu(),
         Pacing::default(),
     );
@@ -206,13 +206,13 @@ fn waiting_agents_are_counted_cancelled_and_removed() {
 
 #[test]
 fn parked_agents_are_bounded() {
-    let options = EngineOptions { agents_max: Some(2), agents_parked_max: 3, ..options() };
+    let options = EngineOptions { max_agents: Some(2), max_agents_parked: 3, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..7).map(|seed| rig.agent(speaker(seed, 3))).collect();
     let asks: Vec<_> = agents.iter().map(|&agent| rig.ask(agent, tokens("ab"))).collect();
     rig.run();
     rig.assert_all_ended();
-    let refused = Err(ReplyError::TooManyAgents { agents_max: 2 });
+    let refused = Err(ReplyError::TooManyAgents { max_agents: 2 });
     for (n, &ask) in asks.iter().enumerate() {
         assert_eq!(rig.reply(ask).ends[0] == refused, n >= 5, "{n}");
     }
@@ -248,7 +248,7 @@ fn an_ask_takes_a_free_slot_immediately() {
     rig.run();
     rig.assert_all_ended();
     for refused in [refused, full] {
-        assert_eq!(rig.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
+        assert_eq!(rig.reply(refused).ends, [Err(ReplyError::TooManyAgents { max_agents: 8 })]);
     }
     assert_eq!(rig.reply(heard).text, alone(&self::options(), speaker(1, 7), "ab").text);
     let placed = rig.core.agents.get(3).expect("it has the slot");

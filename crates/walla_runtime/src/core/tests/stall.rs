@@ -102,7 +102,7 @@ fn a_stalled_host_claims_no_pages() {
 /// agent.
 #[test]
 fn slots_of_a_stalled_host_are_released_within_a_bound() {
-    let options = EngineOptions { agents_max: Some(2), ..options() };
+    let options = EngineOptions { max_agents: Some(2), ..options() };
     for stall in STALLS {
         let (mut rig, asks, ask) = stalled(&options, &stall);
         frames(&mut rig, 500, &stall);
@@ -120,7 +120,7 @@ fn slots_of_a_stalled_host_are_released_within_a_bound() {
 /// Without another host that waits, a stall ends nothing, however long it is.
 #[test]
 fn a_stall_without_waiting_hosts_ends_no_reply() {
-    let options = EngineOptions { agents_max: Some(2), ..options() };
+    let options = EngineOptions { max_agents: Some(2), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
     rig.core.add_client(OTHER, Pacing::FreeRunning);
     let asks = [1, 2].map(|seed| {
@@ -154,7 +154,7 @@ fn the_core_wakes_when_a_stall_takes_effect() {
 /// first afterwards, before any host does its part.
 #[test]
 fn a_suspended_process_is_not_a_stalled_host() {
-    let options = EngineOptions { agents_max: Some(2), ..options() };
+    let options = EngineOptions { max_agents: Some(2), ..options() };
     for stall in STALLS {
         let (mut rig, asks, ask) = stalled(&options, &stall);
         frames(&mut rig, 2, &stall);

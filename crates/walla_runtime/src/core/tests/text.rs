@@ -10,9 +10,9 @@ use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
 
 /// Samples these tokens, each with equal probability.
-fn drawing(seed: u64, tokens: &[u32], reply_tokens_max: u32) -> AgentSpec {
+fn drawing(seed: u64, tokens: &[u32], max_reply_tokens: u32) -> AgentSpec {
     let mask = TokenMask::allow(320, tokens.iter().copied().map(TokenId)).expect("a mask");
-    let spec = speaker(seed, reply_tokens_max);
+    let spec = speaker(seed, max_reply_tokens);
     let sampling = spec.sampling.to_builder().temperature(100.0).allowed_tokens(Arc::new(mask));
     AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
 }

@@ -115,7 +115,7 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     let plan = FaultPlan::new(3).delay_micros(100..=100).clock(&clock);
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let registry = Registry::new().with(FaultyBackend::new(cpu, plan));
-    let options = EngineOptions { kv_tokens: Some(11 * 16), agents_max: Some(10), ..options() };
+    let options = EngineOptions { kv_tokens: Some(11 * 16), max_agents: Some(10), ..options() };
     let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
     let prompt = |seed: u64| format!("agent {seed} begins to speak");
     let asks: Vec<_> = (0..10)

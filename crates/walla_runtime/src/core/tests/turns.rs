@@ -127,7 +127,7 @@ fn appended_turns_keep_their_order_among_asks() {
 
 #[test]
 fn turns_can_be_appended_to_a_parked_agent() {
-    let options = EngineOptions { agents_max: Some(1), ..roomy() };
+    let options = EngineOptions { max_agents: Some(1), ..roomy() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let [first, agent] = [1, 2].map(|seed| rig.agent(speaker(seed, 5)));
     asked(&mut rig, first, "Hello");

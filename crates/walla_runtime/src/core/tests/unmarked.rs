@@ -10,10 +10,10 @@ use crate::api::{ActionPolicy, Actions};
 fn reply(special: &[&str], text: &str, change: impl FnOnce(&mut Actions)) -> Heard {
     let mut rig = rig(&model(special));
     let spec = actor(&rig, 5, |actions| {
-        actions.calls_max = 1;
+        actions.max_calls = 1;
         change(actions);
     });
-    let agent = rig.agent(AgentSpec { reply_tokens_max: 300, ..spec });
+    let agent = rig.agent(AgentSpec { max_reply_tokens: 300, ..spec });
     let ask = rig.ask(agent, chat("Nails, please."));
     rig.begin_with(agent, text);
     rig.run();
@@ -88,7 +88,7 @@ fn a_limit_of_tokens_holds_for_text_that_may_be_a_call() {
         (r#"{"mood": "glad", "age": 30, "town": "Emberfall", "trade": "smith"}"#, false),
     ] {
         let mut rig = rig(&model(&MARKERS));
-        let spec = AgentSpec { reply_tokens_max: 20, ..actor(&rig, 5, |_| {}) };
+        let spec = AgentSpec { max_reply_tokens: 20, ..actor(&rig, 5, |_| {}) };
         let agent = rig.agent(spec);
         let ask = rig.ask(agent, chat("Who are you?"));
         rig.begin_with(agent, text);
@@ -107,7 +107,7 @@ fn a_limit_of_tokens_holds_for_text_that_may_be_a_call() {
 fn a_constrained_reply_has_no_calls_without_markers() {
     let text = r#"{"name": "wave", "arguments": {}}"#;
     let mut rig = rig(&model(&MARKERS));
-    let agent = rig.agent(AgentSpec { reply_tokens_max: 300, ..actor(&rig, 5, |_| {}) });
+    let agent = rig.agent(AgentSpec { max_reply_tokens: 300, ..actor(&rig, 5, |_| {}) });
     let before = rig.ask(agent, chat("Nails, please."));
     rig.begin_with(agent, text);
     rig.run();
@@ -127,14 +127,14 @@ fn calls_of_a_list_count_for_the_limit() {
     let one = r#"{"name": "wave", "arguments": {}}"#;
     let list = format!("[{one}, {one}, {one}]");
     for text in [&*list, "[wave(), wave(), wave()]"] {
-        for calls_max in [1, 2] {
-            let heard = reply(&MARKERS, text, |actions| actions.calls_max = calls_max);
-            assert_eq!(heard.calls.len() as u32, calls_max, "{text} {heard:?}");
+        for max_calls in [1, 2] {
+            let heard = reply(&MARKERS, text, |actions| actions.max_calls = max_calls);
+            assert_eq!(heard.calls.len() as u32, max_calls, "{text} {heard:?}");
             let of_limit = |call: &&RefusedCall| {
                 call.call.error == CallError::NotAllowed { name: "wave".to_owned() }
             };
             let refused = heard.refused.iter().filter(of_limit).count() as u32;
-            assert_eq!(refused, 3 - calls_max, "{text} {heard:?}");
+            assert_eq!(refused, 3 - max_calls, "{text} {heard:?}");
             assert_eq!(heard.ends, [Ok(FinishReason::CallLimit)]);
         }
     }

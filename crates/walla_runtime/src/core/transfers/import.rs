@@ -2,7 +2,7 @@
 
 use walla_device::CachePart;
 use walla_exec::TRANSFER_BUFFERS;
-use walla_types::{PENALTY_WINDOW_MAX, TokenId};
+use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 
 use super::{Progress, Stop};
 use crate::api::{AgentId, CacheError};
@@ -19,10 +19,10 @@ pub(super) struct Import {
     enqueued: usize,
 }
 
-/// The last tokens, by position modulo [`PENALTY_WINDOW_MAX`], as bytes.
+/// The last tokens, by position modulo [`MAX_PENALTY_WINDOW`], as bytes.
 fn write_recent(tokens: &[TokenId], bytes: &mut [u8]) {
     bytes.fill(0);
-    let window = PENALTY_WINDOW_MAX as usize;
+    let window = MAX_PENALTY_WINDOW as usize;
     let first = tokens.len().saturating_sub(window);
     for (position, token) in tokens.iter().enumerate().skip(first) {
         let at = 4 * (position % window);
@@ -104,7 +104,7 @@ impl Core {
         } else {
             let part = CachePart::Recent { sequence: seq.0 };
             let mut fill = |to: &mut [u8]| write_recent(&contents.tokens, to);
-            let bytes = 4 * PENALTY_WINDOW_MAX as usize;
+            let bytes = 4 * MAX_PENALTY_WINDOW as usize;
             self.kv.executor_mut().write_part(buffer, &part, bytes, &mut fill)?;
         }
         *enqueued += 1;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn recent_tokens_are_stored_by_position() {
-        let window = PENALTY_WINDOW_MAX as usize;
+        let window = MAX_PENALTY_WINDOW as usize;
         let mut bytes = vec![9; 4 * window];
         let tokens: Vec<_> = (0..window as u32 + 3).map(TokenId).collect();
         let at = |bytes: &[u8], place: usize| {

@@ -8,10 +8,10 @@
 //! 3. Parts are copied between steps, within a quarter of each frame's budget, at least one per
 //!    frame ([`WINDOW_MICROS`]). Without a budget they follow each other.
 //! 4. Asks of an agent wait for its load, and so does its background prefill. A failed load only
-//!    ends this wait. A file that is not read within [`READ_MICROS_MAX`], or not written within
-//!    [`WRITE_MICROS_MAX`], is given up: the thread may hang in a call of the system. The next job
-//!    waits for the thread, at most [`READ_MICROS_MAX`].
-//! 5. A save waits for the background prefill of its agent, at most [`SAVE_WAIT_MICROS_MAX`].
+//!    ends this wait. A file that is not read within [`MAX_READ_MICROS`], or not written within
+//!    [`MAX_WRITE_MICROS`], is given up: the thread may hang in a call of the system. The next job
+//!    waits for the thread, at most [`MAX_READ_MICROS`].
+//! 5. A save waits for the background prefill of its agent, at most [`MAX_SAVE_WAIT_MICROS`].
 //! 6. Agents that need pages end the active job.
 //! 7. Loaded tokens are the agent's alone: no other agent shares them, and they are in no snapshot.
 
@@ -32,7 +32,7 @@ use self::import::Import;
 use self::worker::{Done, FileDone, FileJob, FileWorker};
 use super::Core;
 use super::budget::WINDOW_MICROS;
-use crate::api::{AgentId, CACHE_JOBS_MAX, CacheError, CacheTicket};
+use crate::api::{AgentId, CacheError, CacheTicket, MAX_CACHE_JOBS};
 use crate::cache_file::{Binding, Contents};
 use crate::engine_core::{Advance, ClientKey};
 
@@ -40,13 +40,13 @@ use crate::engine_core::{Advance, ClientKey};
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// Maximum time to read a file, in microseconds. Asks of the agent wait for it.
-const READ_MICROS_MAX: u64 = 2_000_000;
+const MAX_READ_MICROS: u64 = 2_000_000;
 
 /// Maximum time to write a file, in microseconds. Loads wait for it.
-const WRITE_MICROS_MAX: u64 = 10_000_000;
+const MAX_WRITE_MICROS: u64 = 10_000_000;
 
 /// Maximum time for which a save waits for the background prefill.
-const SAVE_WAIT_MICROS_MAX: u64 = 1_000_000;
+const MAX_SAVE_WAIT_MICROS: u64 = 1_000_000;
 
 /// Time after which a copy is tried again that found no free commands, in microseconds.
 const RETRY_MICROS: u64 = 1_000;
@@ -231,7 +231,7 @@ impl Core {
     ) {
         let fault = if self.transfers.binding.is_none() {
             Some(CacheError::Unsupported)
-        } else if self.transfers.queue.len() >= CACHE_JOBS_MAX {
+        } else if self.transfers.queue.len() >= MAX_CACHE_JOBS {
             Some(CacheError::Busy)
         } else {
             match self.agents.of_client(client, agent) {
@@ -382,7 +382,7 @@ impl Core {
         let before = std::mem::replace(stage, Stage::Opening);
         let (stage, progress) = match before {
             Stage::Saving => {
-                let end_micros = arrived_micros + SAVE_WAIT_MICROS_MAX;
+                let end_micros = arrived_micros + MAX_SAVE_WAIT_MICROS;
                 if now_micros < end_micros && self.awaits_background(owner) {
                     let wakeup = Advance::Pause(end_micros - now_micros);
                     self.transfers.awaits_background = true;
@@ -409,7 +409,7 @@ impl Core {
             }
             // A file that was given up is still read or written.
             Stage::Exported { contents, since_micros } if is_busy => {
-                let progress = wait(now_micros, since_micros + READ_MICROS_MAX);
+                let progress = wait(now_micros, since_micros + MAX_READ_MICROS);
                 (Stage::Exported { contents, since_micros }, progress)
             }
             Stage::Exported { contents, .. } => {
@@ -418,18 +418,18 @@ impl Core {
                 (Stage::Writing { tokens, since_micros: now_micros }, Ok(Progress::Again))
             }
             Stage::Opening if is_busy => {
-                (Stage::Opening, wait(now_micros, begun_micros + READ_MICROS_MAX))
+                (Stage::Opening, wait(now_micros, begun_micros + MAX_READ_MICROS))
             }
             Stage::Opening => {
                 self.submit_file(ticket, None, binding)?;
                 (Stage::Reading { since_micros: now_micros }, Ok(Progress::Again))
             }
             Stage::Writing { tokens, since_micros } => {
-                let progress = wait(now_micros, since_micros + WRITE_MICROS_MAX);
+                let progress = wait(now_micros, since_micros + MAX_WRITE_MICROS);
                 (Stage::Writing { tokens, since_micros }, progress)
             }
             Stage::Reading { since_micros } => {
-                let progress = wait(now_micros, since_micros + READ_MICROS_MAX);
+                let progress = wait(now_micros, since_micros + MAX_READ_MICROS);
                 (Stage::Reading { since_micros }, progress)
             }
             Stage::Loaded(contents, file_bytes) => {
@@ -471,15 +471,15 @@ impl Core {
     /// next window; `None` if the budget is zero.
     fn may_copy(&mut self, client: ClientKey, now_micros: u64) -> Result<(), Option<Advance>> {
         let is_free = self.clients.is_free_running(client);
-        let Some(parts_max) = self.budget.copies_per_frame(is_free) else { return Ok(()) };
-        if parts_max == 0 {
+        let Some(max_parts) = self.budget.copies_per_frame(is_free) else { return Ok(()) };
+        if max_parts == 0 {
             return Err(None);
         }
         let (begin_micros, parts) = self.transfers.window;
         let end_micros = begin_micros + WINDOW_MICROS;
         if now_micros >= end_micros {
             self.transfers.window = (now_micros, 1);
-        } else if parts < parts_max {
+        } else if parts < max_parts {
             self.transfers.window.1 += 1;
         } else {
             return Err(Some(Advance::Pause(end_micros - now_micros)));

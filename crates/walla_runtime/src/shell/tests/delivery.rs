@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use walla_doubles::VirtualClock;
 
 use super::*;
-use crate::engine_core::CLIENTS_MAX;
+use crate::engine_core::MAX_CLIENTS;
 use crate::mailbox::TrySendError;
 
 #[test]
@@ -133,13 +133,13 @@ fn client_slots_are_bounded_and_reused() {
     let (engine, script) = engine();
     ready(&engine);
     let mut clients: Vec<_> =
-        (0..CLIENTS_MAX).map(|_| engine.client(Pacing::default()).unwrap()).collect();
+        (0..MAX_CLIENTS).map(|_| engine.client(Pacing::default()).unwrap()).collect();
     let refused = engine.client(Pacing::default());
-    assert!(matches!(refused, Err(EngineError::TooManyClients { clients_max: 16 })));
+    assert!(matches!(refused, Err(EngineError::TooManyClients { max_clients: 16 })));
     let seated = |count: usize| (script.clients.lock().unwrap().len() == count).then_some(());
-    eventually("all seated", || seated(CLIENTS_MAX));
+    eventually("all seated", || seated(MAX_CLIENTS));
     drop(clients.pop());
-    eventually("one removed", || seated(CLIENTS_MAX - 1));
+    eventually("one removed", || seated(MAX_CLIENTS - 1));
     let late = eventually("a place", || engine.client(Pacing::FreeRunning).ok());
     asked(&late);
     assert_eq!(ends(&late, 1).len(), reply().len());

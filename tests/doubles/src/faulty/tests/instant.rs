@@ -182,7 +182,7 @@ impl Device for Instant {
         let echo =
             ResultHeader { step: header.step, outputs: header.outputs, ..Zeroable::zeroed() };
         block[..size_of::<ResultHeader>()].copy_from_slice(bytes_of(&echo));
-        for output in 0..layout.outputs_max {
+        for output in 0..layout.max_outputs {
             let at = layout.result_rows_offset() + output as usize * size_of::<ResultRow>();
             let row =
                 ResultRow { token: output + 1, flags: ResultRow::SAMPLED, ..Zeroable::zeroed() };
@@ -212,7 +212,7 @@ impl Device for Instant {
         self.arrive().map(|()| true)
     }
 
-    fn synchronise(&mut self) -> Result<(), DeviceError> {
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
         self.arrive()
     }
 }

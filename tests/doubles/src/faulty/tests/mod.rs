@@ -12,10 +12,10 @@ use self::instant::Instant;
 use super::*;
 
 const LAYOUT: StepLayout = StepLayout {
-    rows_max: 2,
-    outputs_max: 3,
-    biases_max: 1,
-    sequences_max: 2,
+    max_rows: 2,
+    max_outputs: 3,
+    max_biases: 1,
+    max_sequences: 2,
     pages_per_sequence: 1,
 };
 
@@ -54,7 +54,7 @@ impl Rig {
             layers: Vec::new(),
             pages: 2,
             page_tokens: 16,
-            sequences_max: 2,
+            max_sequences: 2,
             kv_type: walla_device::KvType::F16,
         })?;
         let step = device.create_buffer("step", LAYOUT.bytes())?;
@@ -63,9 +63,9 @@ impl Rig {
             name: "p".into(),
             phase: Phase::Decode,
             pure_decode: false,
-            rows_max: 2,
-            outputs_max: 3,
-            context_max: 16,
+            max_rows: 2,
+            max_outputs: 3,
+            max_context: 16,
             vocab: 32,
             slots: Vec::new(),
             cache,
@@ -179,7 +179,7 @@ fn a_lost_device_stays_lost_and_is_not_called() {
         }
         assert!(device.create_event().unwrap_err().is_lost());
         assert!(device.poll(EventId(1)).unwrap_err().is_lost());
-        assert!(device.synchronise().unwrap_err().is_lost());
+        assert!(device.synchronize().unwrap_err().is_lost());
         assert!(device.handle().is_lost());
         assert_eq!(arrived.load(Ordering::Relaxed), nth);
     }
@@ -196,7 +196,7 @@ fn a_device_that_returned_a_loss_is_not_called_again() {
 
 #[test]
 fn the_planned_memory_limit_applies() {
-    let (mut device, _) = faulty(FaultPlan::new(0).memory_bytes_max(100));
+    let (mut device, _) = faulty(FaultPlan::new(0).max_memory_bytes(100));
     device.create_buffer("a", 60).unwrap();
     let error = device.create_host("b", 41).unwrap_err();
     let expected = DeviceError::OutOfMemory { what: "b".into(), wanted_bytes: 41, free_bytes: 40 };
@@ -231,11 +231,11 @@ fn completions_are_delayed_in_order_by_seed() {
 }
 
 #[test]
-fn synchronise_advances_the_virtual_clock() {
+fn synchronize_advances_the_virtual_clock() {
     let clock = VirtualClock::new();
     let mut rig = Rig::load(FaultPlan::new(3).delay_micros(500..=500).clock(&clock)).unwrap();
     rig.submit(0, 0).unwrap();
-    rig.device.synchronise().unwrap();
+    rig.device.synchronize().unwrap();
     assert_eq!(clock.now_micros(), 500);
     assert_eq!(rig.read().unwrap().len(), 3);
 }
@@ -251,7 +251,7 @@ fn a_hang_never_completes_and_holds_its_buffers() {
     assert!(rig.device.poll(rig.computed).unwrap());
     assert!(!rig.device.poll(rig.copied).unwrap());
     assert!(matches!(rig.read(), Err(DeviceError::HostInFlight { .. })));
-    assert!(rig.device.synchronise().is_err());
+    assert!(rig.device.synchronize().is_err());
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub fn run(
 
 /// Options for the same work on the same device, followed by the caller's own.
 fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> {
-    let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
-    let cells = agents_max * (context + arguments.tokens) + 64;
+    let max_agents = arguments.agents.iter().max().copied().unwrap_or(1);
+    let cells = max_agents * (context + arguments.tokens) + 64;
     let agents: Vec<_> = arguments.agents.iter().map(u32::to_string).collect();
     let cache = match arguments.kv {
         Kv::F16 => "f16",

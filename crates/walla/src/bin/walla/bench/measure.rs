@@ -29,13 +29,13 @@ impl Run {
     }
 
     /// Tokens of context after the last step.
-    pub fn context_max(self) -> u32 {
+    pub fn max_context(self) -> u32 {
         self.context.saturating_add(self.steps())
     }
 
     /// Context length in the middle of the steps that are launched ahead.
     pub fn context_mean(self) -> u32 {
-        self.context_max().saturating_sub(self.tokens / 2)
+        self.max_context().saturating_sub(self.tokens / 2)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::api::ConversationEdit;
 impl Simulation {
     pub(super) fn act(&mut self) {
         match self.draw(34) {
-            0..=3 if self.agents.len() < AGENTS_MAX => {
+            0..=3 if self.agents.len() < MAX_AGENTS => {
                 let place = self.pick_client();
                 self.add_agent(self.clients[place].key);
             }
@@ -48,7 +48,7 @@ impl Simulation {
                 let turns = self.turns();
                 self.command(client, Command::SetConversation { agent, turns });
             }
-            5 if self.agents.len() < AGENTS_MAX => {
+            5 if self.agents.len() < MAX_AGENTS => {
                 let source = agent;
                 let agent = AgentId(self.name());
                 self.agents.push((agent, client));

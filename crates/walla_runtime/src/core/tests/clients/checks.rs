@@ -29,7 +29,7 @@ impl Simulation {
     /// The device thread works, and sleeps while the core needs nothing.
     fn work_until(&mut self, end_micros: u64) {
         for advances in 0.. {
-            assert!(advances < ADVANCES_MAX, "the core spins");
+            assert!(advances < MAX_ADVANCES, "the core spins");
             if self.sleeps_until_micros >= end_micros {
                 return;
             }
@@ -141,7 +141,7 @@ impl Simulation {
             (self.progress, self.progress_micros) = (progress, now_micros);
         }
         let silent_micros = now_micros - self.progress_micros;
-        if silent_micros >= SILENCE_MICROS_MAX {
+        if silent_micros >= MAX_SILENCE_MICROS {
             panic!("{silent_micros} µs of silence\n{}", describe(&self.core));
         }
     }
@@ -165,7 +165,7 @@ impl Simulation {
                 client.open = open;
             }
             let silent_micros = now_micros - client.progress_micros;
-            if silent_micros >= client.silence_micros_max() {
+            if silent_micros >= client.max_silence_micros() {
                 let state = describe(&self.core);
                 panic!("{silent_micros} µs of silence: {:?}\n{state}", self.clients);
             }

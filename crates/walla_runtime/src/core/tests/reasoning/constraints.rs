@@ -7,10 +7,10 @@ use super::*;
 const SAID: [&str; 2] = ["yes, at noon", "no, never"];
 
 /// Reasons freely, and speaks one of two texts.
-fn deciding(seed: u64, thinking: bool, reasoning_tokens_max: u32) -> AgentSpec {
+fn deciding(seed: u64, thinking: bool, max_reasoning_tokens: u32) -> AgentSpec {
     AgentSpec {
         thinking,
-        reasoning_tokens_max,
+        max_reasoning_tokens,
         constraint: Some(Constraint::choice(SAID)),
         ..speaker(seed, 60)
     }

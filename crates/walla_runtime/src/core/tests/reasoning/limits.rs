@@ -64,12 +64,12 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
 /// The limit of all tokens counts reasoning, and does not close the block.
 #[test]
 fn a_limit_of_all_tokens_includes_reasoning() {
-    for (tokens_max, expected) in
+    for (max_tokens, expected) in
         [(0, (0, 0)), (5, (5, 0)), (7, (7, 0)), (10, (7, 3)), (90, (7, 12))]
     {
         let mut rig = rig(&model("<think>\n", &THINK));
         let agent = rig.agent(drawing(1, &[97, 98], (12, 7)));
-        let options = AskOptions { tokens_max: Some(tokens_max), ..AskOptions::default() };
+        let options = AskOptions { max_tokens: Some(max_tokens), ..AskOptions::default() };
         let ask = rig.ask_with(agent, chat("Hi"), options);
         rig.run();
         rig.assert_all_ended();
@@ -172,7 +172,7 @@ fn a_draw_in_flight_is_discarded_when_a_block_is_closed() {
         assert_eq!(prompt[at..], [TokenId(close), TokenId(10), TokenId(10)]);
         assert!(rig.reply(ask).text.ends_with(&split(rest, [open, close], false).0));
         let mut alone = self::rig(&options);
-        let spec = AgentSpec { reply_tokens_max: rest.len() as u32, ..spec };
+        let spec = AgentSpec { max_reply_tokens: rest.len() as u32, ..spec };
         let agent = alone.agent(spec);
         alone.ask(agent, Prompt::Tokens(prompt.to_vec()));
         alone.run();

@@ -16,15 +16,15 @@ use super::search;
 ///
 /// # Examples
 /// ```
-/// use walla_doubles::quantise;
-/// use walla_model::dequantise;
+/// use walla_doubles::quantize;
+/// use walla_model::dequantize;
 /// use walla_types::TensorType;
 /// let (mut block, mut back) = ([0; 34], [0.0; 32]);
-/// quantise(TensorType::Q8_0, &[0.5; 32], &mut block);
-/// dequantise(TensorType::Q8_0, &block, &mut back);
+/// quantize(TensorType::Q8_0, &[0.5; 32], &mut block);
+/// dequantize(TensorType::Q8_0, &block, &mut back);
 /// assert!((back[0] - 0.5).abs() < 0.01);
 /// ```
-pub fn quantise(ty: TensorType, numbers: &[f32], bytes: &mut [u8]) {
+pub fn quantize(ty: TensorType, numbers: &[f32], bytes: &mut [u8]) {
     let takes = ty.row_bytes(numbers.len());
     assert_eq!(takes, Some(bytes.len()), "{} numbers of {ty}", numbers.len());
     match ty {

@@ -11,11 +11,11 @@ use super::{Memory, MemoryTexts, MemoryTurn};
 use crate::conversation::{Conversation, Edit, EditId};
 
 /// Maximum number of entries whose turns are known.
-const KNOWN_MAX: usize = 32;
+const MAX_KNOWN: usize = 32;
 
 /// The turns of a conversation that were seen, and the latest entries made of them.
 #[derive(Component, Debug)]
-pub(crate) struct Memorised {
+pub(crate) struct Memorized {
     edit: EditId,
     pushed: u32,
     /// The memory of the entries.
@@ -26,7 +26,7 @@ pub(crate) struct Memorised {
     pending: Edit,
 }
 
-impl Default for Memorised {
+impl Default for Memorized {
     fn default() -> Self {
         Self {
             edit: EditId::NONE,
@@ -38,12 +38,12 @@ impl Default for Memorised {
     }
 }
 
-impl Memorised {
+impl Memorized {
     /// An entry was made of these turns, which follow each other.
     pub fn add(&mut self, memory: &Memory, entry: EntryId, turns: Vec<Turn>) {
         self.check(memory);
         self.entries.push_back((entry, turns));
-        let surplus = self.entries.len().saturating_sub(KNOWN_MAX);
+        let surplus = self.entries.len().saturating_sub(MAX_KNOWN);
         self.entries.drain(..surplus);
     }
 
@@ -64,7 +64,7 @@ impl Memorised {
         if is_edited {
             self.pending = conversation.last_edit();
             if is_new || self.pending == Edit::New {
-                self.recognise(memory, conversation.turns(), agent, texts);
+                self.recognize(memory, conversation.turns(), agent, texts);
             }
         }
         // The turns of a repetition are put back if it fails.
@@ -86,7 +86,7 @@ impl Memorised {
 
     /// Finds the entries of a conversation that was loaded or copied, by their texts. Who has asked
     /// is not known any more: the text of another speaker has at least question and reply.
-    fn recognise(
+    fn recognize(
         &mut self,
         memory: &Memory,
         turns: &[Turn],
@@ -97,9 +97,9 @@ impl Memorised {
             entry.tags.iter().any(|tag| [EXCHANGE_TAG, OBSERVATION_TAG].contains(&&**tag))
         };
         let mut known: Vec<_> = memory.iter().filter(|(_, entry)| is_own(entry)).collect();
-        known.drain(..known.len().saturating_sub(KNOWN_MAX));
+        known.drain(..known.len().saturating_sub(MAX_KNOWN));
         self.entries.clear();
-        for (last, turn) in turns.iter().enumerate().rev().take(2 * KNOWN_MAX) {
+        for (last, turn) in turns.iter().enumerate().rev().take(2 * MAX_KNOWN) {
             let before = last.checked_sub(1).and_then(|before| turns.get(before));
             let question = before.filter(|before| before.speaker == Speaker::User);
             let question = question.map(|turn| turn.text.as_str());

@@ -13,7 +13,7 @@ use walla_memory::{Entry, EntryId};
 use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
-use super::memorised::Memorised;
+use super::memorized::Memorized;
 use super::{Memory, MemoryTime, sync};
 use crate::bridge;
 use crate::conversation::{Conversation, Heard};
@@ -78,8 +78,8 @@ impl RememberCommands for Commands<'_, '_> {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[require(Memory, Memorised)]
-pub struct Memorises {
+#[require(Memory, Memorized)]
+pub struct Memorizes {
     /// Whether exchanges become entries, with [`EXCHANGE_TAG`]. Default: `true`.
     pub exchanges: bool,
     /// Whether observations become entries, with [`OBSERVATION_TAG`]. Default: `true`.
@@ -89,7 +89,7 @@ pub struct Memorises {
     pub importance: f32,
 }
 
-impl Default for Memorises {
+impl Default for Memorizes {
     fn default() -> Self {
         Self { exchanges: true, observations: true, importance: 0.3 }
     }
@@ -157,7 +157,7 @@ impl Default for MemoryTexts {
 
 /// Adds what works before the engine's plugin is there.
 pub(super) fn add_observers(app: &mut App) {
-    app.add_observer(remember_triggered).add_observer(memorise_exchange);
+    app.add_observer(remember_triggered).add_observer(memorize_exchange);
 }
 
 impl<'a> MemoryTurn<'a> {
@@ -174,7 +174,7 @@ impl<'a> MemoryTurn<'a> {
 pub(super) fn add_systems(app: &mut App, schedules: Schedules) {
     schedules.add_submit_systems(
         app,
-        (remember_messages, memorise_observations)
+        (remember_messages, memorize_observations)
             .chain()
             .after(bridge::collect)
             .before(sync::send_memories)
@@ -212,14 +212,14 @@ fn remember_messages(
 }
 
 /// Adds a turn of the conversation. Texts longer than an entry are cut.
-fn memorise(
+fn memorize(
     memory: &mut Memory,
     text: &str,
     tag: &'static str,
     importance: f32,
     now: Duration,
 ) -> Option<EntryId> {
-    let most = (memory.limits().entry_bytes_max as usize).saturating_sub(tag.len());
+    let most = (memory.limits().max_entry_bytes as usize).saturating_sub(tag.len());
     let text = &text[..text.floor_char_boundary(most)];
     if text.trim().is_empty() {
         return None;
@@ -239,20 +239,20 @@ fn memorise(
 type Talking = (
     Entity,
     &'static mut Memory,
-    &'static Memorises,
+    &'static Memorizes,
     &'static Conversation,
-    &'static mut Memorised,
+    &'static mut Memorized,
     Option<&'static Name>,
 );
 
-fn memorise_exchange(
+fn memorize_exchange(
     finished: On<ReplyFinished>,
     mut agents: Query<Talking, Allow<Disabled>>,
     names: Query<&Name, Allow<Disabled>>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    let Ok((agent, mut memory, memorises, conversation, mut memorised, name)) =
+    let Ok((agent, mut memory, memorizes, conversation, mut memorized, name)) =
         agents.get_mut(finished.agent)
     else {
         return;
@@ -262,27 +262,27 @@ fn memorise_exchange(
     let speaker_name = speaker.and_then(|speaker| names.get(speaker).ok()).map(Name::as_str);
     let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question, reply.trim());
     let turn = MemoryTurn { speaker, speaker_name, ..turn };
-    if memorises.exchanges
+    if memorizes.exchanges
         && !turn.text.is_empty()
         && let Some(text) = (texts.exchange)(&turn)
-        && let Some(id) = memorise(&mut memory, &text, EXCHANGE_TAG, memorises.importance, now.0)
+        && let Some(id) = memorize(&mut memory, &text, EXCHANGE_TAG, memorizes.importance, now.0)
     {
         let question = question.map(|text| (Speaker::User, text));
         let turns = question.into_iter().chain([(Speaker::Agent, reply)]);
         let turns = turns.map(|(speaker, text)| Turn::new(speaker, text.to_owned()));
-        memorised.add(&memory, id, turns.collect());
+        memorized.add(&memory, id, turns.collect());
     }
 }
 
-fn memorise_observations(
+fn memorize_observations(
     mut agents: Query<Talking, (Changed<Conversation>, Allow<Disabled>)>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    for (agent, mut memory, memorises, conversation, mut memorised, name) in &mut agents {
+    for (agent, mut memory, memorizes, conversation, mut memorized, name) in &mut agents {
         let agent = (agent, name.map(Name::as_str));
-        let pushed = memorised.update(&mut memory, conversation, agent, &texts);
-        if !memorises.observations || pushed == 0 {
+        let pushed = memorized.update(&mut memory, conversation, agent, &texts);
+        if !memorizes.observations || pushed == 0 {
             continue;
         }
         let turns = conversation.turns();
@@ -291,9 +291,9 @@ fn memorise_observations(
             if turn.speaker == Speaker::Observation
                 && let Some(text) = (texts.observation)(&MemoryTurn::of(agent, None, &turn.text))
                 && let Some(id) =
-                    memorise(&mut memory, &text, OBSERVATION_TAG, memorises.importance, now.0)
+                    memorize(&mut memory, &text, OBSERVATION_TAG, memorizes.importance, now.0)
             {
-                memorised.add(&memory, id, vec![turn.clone()]);
+                memorized.add(&memory, id, vec![turn.clone()]);
             }
         }
     }

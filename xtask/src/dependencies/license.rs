@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
     /// One licence, with its exception where it has one: `Apache-2.0 WITH LLVM-exception`.
-    Licence(String),
+    License(String),
     /// All licences apply.
     All(Vec<Expression>),
     /// The user chooses one.
@@ -31,7 +31,7 @@ impl Expression {
     /// Whether the allowed licences satisfy the expression.
     pub fn is_met_by(&self, allowed: &BTreeSet<String>) -> bool {
         match self {
-            Self::Licence(name) => allowed.contains(name),
+            Self::License(name) => allowed.contains(name),
             Self::All(parts) => parts.iter().all(|part| part.is_met_by(allowed)),
             Self::Any(parts) => parts.iter().any(|part| part.is_met_by(allowed)),
         }
@@ -75,9 +75,9 @@ impl<'a> Words<'a> {
         }
         let name = self.name()?;
         if self.take("WITH") {
-            return Ok(Expression::Licence(format!("{name} WITH {}", self.name()?)));
+            return Ok(Expression::License(format!("{name} WITH {}", self.name()?)));
         }
-        Ok(Expression::Licence(name.to_owned()))
+        Ok(Expression::License(name.to_owned()))
     }
 
     fn name(&mut self) -> Result<&'a str, String> {

@@ -14,13 +14,13 @@ use super::unpack::{unpack, unpack_q3};
 ///
 /// # Examples
 /// ```
-/// use walla_model::dequantise;
+/// use walla_model::dequantize;
 /// use walla_types::TensorType;
 /// let mut out = [0.0];
-/// dequantise(TensorType::BF16, &[0x80, 0x3f], &mut out);
+/// dequantize(TensorType::BF16, &[0x80, 0x3f], &mut out);
 /// assert_eq!(out, [1.0]);
 /// ```
-pub fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
+pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(ty.row_bytes(out.len()), Some(bytes.len()), "{} numbers of {ty}", out.len());
     match ty {
         TensorType::F32 => each(bytes, out, |raw: &[u8; 4], [y]| *y = f32::from_le_bytes(*raw)),

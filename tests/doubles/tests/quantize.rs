@@ -1,8 +1,8 @@
 //! Quantised numbers are as accurate as their type allows.
 
 use proptest::prelude::*;
-use walla_doubles::quantise;
-use walla_model::dequantise;
+use walla_doubles::quantize;
+use walla_model::dequantize;
 use walla_types::TensorType;
 
 /// Numbers like weights: sums of twelve uniform numbers, so approximately normal with a standard
@@ -18,8 +18,8 @@ fn weights(count: usize, mut seed: u64) -> Vec<f32> {
 fn there_and_back(ty: TensorType, numbers: &[f32]) -> Vec<f32> {
     let mut stored = vec![0; ty.row_bytes(numbers.len()).unwrap()];
     let mut back = vec![f32::NAN; numbers.len()];
-    quantise(ty, numbers, &mut stored);
-    dequantise(ty, &stored, &mut back);
+    quantize(ty, numbers, &mut stored);
+    dequantize(ty, &stored, &mut back);
     back
 }
 
@@ -32,7 +32,7 @@ fn relative_error(ty: TensorType, numbers: &[f32]) -> f64 {
 }
 
 #[test]
-fn every_type_quantises_normal_weights_as_accurately_as_ggml() {
+fn every_type_quantizes_normal_weights_as_accurately_as_ggml() {
     // The measured error of ggml's quantisers on normal numbers (K types without importance
     // weights), plus 2 %. Types from Q2_K on: the measured error of this quantiser, plus 2 %.
     let limits = [
@@ -93,7 +93,7 @@ fn an_outlier_in_a_block_is_preserved() {
 #[test]
 #[should_panic(expected = "100 numbers of Q8_0")]
 fn a_partial_block_panics() {
-    quantise(TensorType::Q8_0, &[0.0; 100], &mut [0; 106]);
+    quantize(TensorType::Q8_0, &[0.0; 100], &mut [0; 106]);
 }
 
 fn any_type() -> impl Strategy<Value = TensorType> {
@@ -103,7 +103,7 @@ fn any_type() -> impl Strategy<Value = TensorType> {
 proptest! {
     /// No numbers cause a panic; finite numbers that fit an f16 stay finite.
     #[test]
-    fn any_bits_can_be_quantised(
+    fn any_bits_can_be_quantized(
         ty in any_type(),
         bits in prop::collection::vec(any::<u32>(), 256),
     ) {

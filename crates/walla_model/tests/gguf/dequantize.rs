@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::reference_data::data;
 use proptest::prelude::*;
-use walla_model::dequantise;
+use walla_model::dequantize;
 use walla_types::TensorType;
 
 #[test]
@@ -22,7 +22,7 @@ fn numbers_agree_with_ggml_bit_for_bit() {
         let raw = &data[number("raw_offset")..][..number("raw_bytes")];
         let exact = &data[number("f32_offset")..][..number("f32_bytes")];
         let mut found = vec![0.0_f32; exact.len() / 4];
-        dequantise(ty, raw, &mut found);
+        dequantize(ty, raw, &mut found);
         for (i, (found, exact)) in found.iter().zip(exact.as_chunks().0).enumerate() {
             let exact = f32::from_le_bytes(*exact);
             assert_eq!(found.to_bits(), exact.to_bits(), "{ty}[{i}]: {found} is not {exact}");
@@ -38,11 +38,11 @@ fn numbers_agree_with_ggml_bit_for_bit() {
 proptest! {
     /// Any block can be read, because bytes from a file are not trusted.
     #[test]
-    fn any_bytes_can_be_dequantised(
+    fn any_bytes_can_be_dequantized(
         ty in prop::sample::select(TensorType::ALL.to_vec()),
         bytes in prop::collection::vec(any::<u8>(), 1024),
     ) {
         let mut out = vec![0.0; 256];
-        dequantise(ty, &bytes[..ty.row_bytes(256).unwrap()], &mut out);
+        dequantize(ty, &bytes[..ty.row_bytes(256).unwrap()], &mut out);
     }
 }
