@@ -3,6 +3,8 @@
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order;
 //!   `--full` adds what takes minutes more: lints and tests of the overlay, which need a build of
 //!   Bevy's UI, tests of the profilers' features, and compiling all kernels again.
+//! - `cargo xtask count`: lines of code, documentation, comments and tests, and exported names, per
+//!   crate.
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
 //!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests named in RELIABILITY.md exist.
@@ -22,6 +24,7 @@
 //!   characters.
 
 mod clang_format;
+mod count;
 mod dependencies;
 mod emulate;
 mod kernels;
@@ -37,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | matrix | width | format | \
                      package | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     let is_full = arguments.get(1).is_some_and(|argument| argument == "--full");
     let result = match arguments.first().map(String::as_str) {
         Some("ci") if is_full || arguments.len() == 1 => ci(is_full),
+        Some("count") => count::print(),
         Some("dependencies") => dependencies::check(),
         Some("layers") => layers::check(),
         Some("matrix") => matrix::check(),

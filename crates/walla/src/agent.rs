@@ -4,7 +4,7 @@ use std::sync::Arc;
 use walla_recall::{AgentRecall, RecallClient};
 use walla_runtime::{
     AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
-    Detail, FinishReason, Prompt, ReplyError, Score, Turn,
+    Detail, Prompt, ReplyError, Score, Turn,
 };
 
 use crate::dispatcher::{Changes, Dispatcher};
@@ -170,12 +170,7 @@ impl Agent {
         prompt: Prompt,
         texts: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Vec<Score>, ReplyError> {
-        let reply = self.ask_with_options(prompt, AskOptions::score(texts));
-        let finished = reply.finish().await?;
-        match finished.reason {
-            FinishReason::Scored => Ok(finished.scores),
-            reason => Err(ReplyError::Text(format!("the scores ended early: {reason:?}"))),
-        }
+        self.ask_with_options(prompt, AskOptions::score(texts)).scores().await
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the

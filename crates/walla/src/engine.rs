@@ -9,8 +9,9 @@ use walla_record::{Pace, Player, Recorder, Recording, RecordingStatus};
 use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentSpec, Deadlines, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
-    FrameBudget, ModelCard, ModelSource, Pacing, Prompt, ReplyError, Score, TemplateChoice,
+    AgentSpec, AskOptions, Deadlines, EngineClient, EngineError, EngineOptions, EngineState,
+    EngineStats, FrameBudget, ModelCard, ModelSource, Pacing, Prompt, ReplyError, Score,
+    TemplateChoice,
 };
 
 use walla_embed::{EmbedError, Embedding, Purpose};
@@ -21,6 +22,12 @@ use crate::dispatcher::{BoundsMax, Dispatcher};
 
 /// Margin of the limit on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
+
+/// Texts for which [`Engine::score`] takes another agent.
+const TEXTS_OF_AN_AGENT: usize = 8;
+
+/// Agents of [`Engine::score`] at most. With ten tokens each, they fill steps of 128 rows.
+const MAX_SCORING_AGENTS: usize = 16;
 
 /// Default of [`EngineBuilder::max_asks`].
 const MAX_ASKS: u32 = 4_096;
@@ -569,8 +576,33 @@ impl Engine {
         prompt: impl Into<String>,
         texts: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Vec<Score>, ReplyError> {
-        let agent = self.agent("");
-        agent.score(Prompt::Raw(prompt.into()), texts).await
+        let prompt = Prompt::Raw(prompt.into());
+        let texts: Vec<String> = texts.into_iter().map(Into::into).collect();
+        // An agent evaluates one text at a time: several agents fill the steps, and share the
+        // evaluated prompt.
+        let agents = texts.len().div_ceil(TEXTS_OF_AN_AGENT).clamp(1, MAX_SCORING_AGENTS);
+        let size = texts.len().div_ceil(agents).max(1);
+        let agents: Vec<Agent> = (0..agents).map(|_| self.agent("")).collect();
+        // Scores of the part from this text on.
+        let ask = |agent: &Agent, from: usize| {
+            let part = texts.iter().skip(from).take(size);
+            agent.ask_with_options(prompt.clone(), AskOptions::score(part))
+        };
+        let parts = agents.iter().enumerate().map(|(n, agent)| (n * size, ask(agent, n * size)));
+        let parts: Vec<_> = parts.collect();
+        let mut scores = Vec::with_capacity(texts.len());
+        for (before, reply) in parts {
+            let part = match (reply.scores().await, agents.first()) {
+                // Without a slot that it could wait for, an agent that has one does its work.
+                (Err(ReplyError::TooManyAgents { .. }), Some(first)) if before > 0 => {
+                    ask(first, before).scores().await?
+                }
+                (part, _) => part?,
+            };
+            let of_all = |score: Score| Score { index: before as u32 + score.index, ..score };
+            scores.extend(part.into_iter().map(of_all));
+        }
+        Ok(scores)
     }
 
     /// The memories of this engine's agents: [`Recall::update`] sends the changes of a

@@ -175,6 +175,15 @@ impl Reply {
         Ok(Finished { text, reasoning, calls, refused, scores, reason, usage })
     }
 
+    /// Waits for the scores of an ask with [`AskOptions::score`](crate::AskOptions::score).
+    pub(crate) async fn scores(self) -> Result<Vec<Score>, ReplyError> {
+        let finished = self.finish().await?;
+        match finished.reason {
+            FinishReason::Scored => Ok(finished.scores),
+            reason => Err(ReplyError::Text(format!("the scores ended early: {reason:?}"))),
+        }
+    }
+
     /// All reasoning that [`next`](Self::next) has skipped or [`next_event`](Self::next_event) has
     /// returned so far. It is never part of a [`Delta`].
     #[must_use]

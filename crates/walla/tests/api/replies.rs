@@ -196,6 +196,12 @@ async fn texts_are_scored_behind_prompts() {
     assert_eq!(finished.scores.len(), 4);
     let refused = guard.score(Prompt::Again, lines).await.unwrap_err();
     assert_eq!(refused, ReplyError::Unsupported(walla::Unsupported::Scores));
+    // Many texts are scored by several agents, with the same bits in the same order.
+    let words: Vec<String> = (0..50).map(|n| format!("{}!", "halt ".repeat(n % 7))).collect();
+    let many = engine.score("The guard says: ", &words).await.unwrap();
+    let prompt = Prompt::Raw("The guard says: ".into());
+    assert_eq!(many, engine.agent("").score(prompt, &words).await.unwrap());
+    assert!(engine.score("Halt", [""; 0]).await.unwrap().is_empty());
     // A dropped future cancels.
     drop(guard.score(question(), ["x".repeat(300)]));
     assert_eq!(guard.ask("And now?").finish().await.unwrap().reason, FinishReason::Length);

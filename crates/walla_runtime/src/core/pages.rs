@@ -94,7 +94,9 @@ impl Core {
             {
                 continue;
             }
-            let tokens = agent.sequence.prefix_of(&source.sequence, window) / page * page;
+            let tokens =
+                agent.sequence.prefix_of(&source.sequence, window).min(agent.most_shared());
+            let tokens = tokens / page * page;
             if tokens >= needed {
                 best = Some((tokens, other));
             }
@@ -134,7 +136,8 @@ impl Core {
             if !is_ahead && in_flight <= evaluated {
                 return false;
             }
-            let common = theirs.common_with(tokens).min(theirs.exact()) / page * page;
+            let common = theirs.common_with(tokens).min(theirs.exact()).min(agent.most_shared());
+            let common = common / page * page;
             // A recurrent state is shared by a snapshot, for which the leader stops.
             let is_shared = !self.kv.is_recurrent()
                 || submitted <= common

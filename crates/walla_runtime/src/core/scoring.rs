@@ -58,6 +58,11 @@ impl AgentState {
         Some(reply.usage.prompt_tokens.saturating_sub(1))
     }
 
+    /// Tokens of the sequence that another one's tokens may replace: not those with outputs.
+    pub fn most_shared(&self) -> u32 {
+        self.first_scored().unwrap_or(u32::MAX)
+    }
+
     /// The token behind a position, if its log-probability is wanted.
     pub fn scored_behind(&self, position: u32) -> Option<TokenId> {
         let place = position.checked_sub(self.first_scored()?)?;

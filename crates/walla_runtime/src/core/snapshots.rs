@@ -391,8 +391,9 @@ impl Core {
         let own = self.kv.len(slot);
         let Some(agent) = self.agents.get(slot) else { return 0 };
         let window = agent.penalty_window();
+        let is_longer = |tokens: u32| tokens > own && tokens <= agent.most_shared();
         let snapshot = self.kv.longest_snapshot(|tokens, reached| {
-            tokens.len() as u32 > own && agent.sequence.begins_with(tokens, reached, window)
+            is_longer(tokens.len() as u32) && agent.sequence.begins_with(tokens, reached, window)
         });
         let is_whole = |&(other, source): &(usize, &super::agents::AgentState)| {
             let evaluated = source.sequence.evaluated();
@@ -400,7 +401,7 @@ impl Core {
             // An agent of this step has reserved pages, without one for a copy of its last page.
             other != slot
                 && !self.scheduler.includes(other)
-                && evaluated.len() as u32 > own
+                && is_longer(evaluated.len() as u32)
                 && evaluated.len() as u32 == self.kv.len(other)
                 && agent.sequence.begins_with(evaluated, reached, window)
         };

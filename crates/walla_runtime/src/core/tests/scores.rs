@@ -173,3 +173,30 @@ fn a_cancelled_score_ends_and_the_agent_speaks() {
         assert_eq!(rig.reply(spoken).text, alone(&options(), speaker(1, 9), "Well").text);
     }
 }
+
+/// Agents whose texts begin alike share the prompt only, and wait for nothing else: tokens with
+/// outputs are evaluated by each of them. There are more agents than slots.
+#[test]
+fn texts_that_begin_alike_are_all_scored() {
+    let text = |n: usize| format!("{}!", "halt ".repeat(n % 7));
+    for options in models() {
+        let options = EngineOptions { max_agents: Some(4), context_tokens: 256, ..options };
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let prompt = || tokens("The guard says: ");
+        let agents: Vec<_> = (0..7).map(|_| rig.agent(AgentSpec::new(""))).collect();
+        let texts = |agent: usize| AskOptions::score((0..7).map(|n| text(agent + n)));
+        let asks = agents.iter().enumerate();
+        let asks: Vec<_> =
+            asks.map(|(n, agent)| rig.ask_with(*agent, prompt(), texts(n))).collect();
+        rig.run();
+        let first = rig.reply(asks[0]).scores.clone();
+        for (agent, ask) in asks.into_iter().enumerate() {
+            let heard = rig.reply(ask);
+            assert_eq!(heard.ends, [Ok(FinishReason::Scored)]);
+            for (n, score) in heard.scores.iter().enumerate() {
+                let same = first[(agent + n) % 7];
+                assert_eq!(*score, Score { index: n as u32, ..same }, "{agent} {n}");
+            }
+        }
+    }
+}
