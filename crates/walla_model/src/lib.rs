@@ -18,6 +18,7 @@ mod architecture;
 pub mod chat;
 pub mod embedding;
 pub mod gguf;
+mod names;
 #[expect(
     clippy::indexing_slicing,
     reason = "blocks are arrays of fixed lengths; lengths are asserted"
