@@ -19,11 +19,7 @@ pub mod chat;
 pub mod embedding;
 pub mod gguf;
 mod names;
-#[expect(
-    clippy::indexing_slicing,
-    reason = "blocks are arrays of fixed lengths; lengths are asserted"
-)]
-pub mod quant;
+mod quant;
 pub mod spec;
 pub mod tokenizer;
 
