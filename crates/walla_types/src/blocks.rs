@@ -1,7 +1,5 @@
 //! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`),
 //! unpacked into unsigned codes and scales. The block formats are defined here only.
-//!
-//! Functions are inlined, because callers that know the type at compile time become much faster.
 
 use crate::{TensorType, e8m0_half};
 use half::{bf16, f16};
@@ -36,13 +34,11 @@ pub struct Scale {
 }
 
 impl Scale {
-    #[inline]
     fn at(bytes: &[u8], at: usize) -> Self {
         Self { bits: u16::from_le_bytes([bytes[at], bytes[at + 1]]) }
     }
 
     /// The factor of the integers of `ty`.
-    #[inline]
     #[must_use]
     pub fn to_f32(self, ty: TensorType) -> f32 {
         match ty {
@@ -80,7 +76,6 @@ pub const fn offset(ty: TensorType) -> u8 {
 }
 
 /// The integer of a code.
-#[inline]
 #[must_use]
 pub fn integer(ty: TensorType, code: u8) -> i32 {
     match ty.table() {
@@ -108,13 +103,11 @@ pub const fn subs_of_group(ty: TensorType) -> usize {
     32 / sub_elements(ty)
 }
 
-#[inline]
 fn half_at(bytes: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Stores low nibbles in the first half of `codes` and high nibbles in the second half.
-#[inline]
 fn nibbles(packed: &[u8], codes: &mut [u8]) {
     let (low, high) = codes.split_at_mut(packed.len());
     for ((byte, low), high) in packed.iter().zip(low).zip(high) {
@@ -124,7 +117,6 @@ fn nibbles(packed: &[u8], codes: &mut [u8]) {
 }
 
 /// Scale and minimum `j` of the 12 bytes in which Q4_K and Q5_K pack 8 of each, 6 bits wide.
-#[inline]
 fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
@@ -138,7 +130,6 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
 ///
 /// # Panics
 /// If `bytes` is shorter than a block, or the type is not quantised. The caller checks both.
-#[inline]
 #[must_use]
 pub fn take_apart(ty: TensorType, bytes: &[u8]) -> Block {
     let mut block = Block::empty();
@@ -201,14 +192,12 @@ pub fn take_apart(ty: TensorType, bytes: &[u8]) -> Block {
     block
 }
 
-#[inline]
 fn fifth_bits(packed: &[u8], codes: &mut [u8]) {
     for (i, code) in codes.iter_mut().enumerate() {
         *code |= (packed[i / 8] >> (i % 8) & 1) << 4;
     }
 }
 
-#[inline]
 fn header_k(bytes: &[u8], block: &mut Block) {
     (block.d, block.m) = (Scale::at(bytes, 0), half_at(bytes, 2));
     for j in 0..8 {
@@ -219,7 +208,6 @@ fn header_k(bytes: &[u8], block: &mut Block) {
 }
 
 /// Q6_K: two halves of 128 numbers; in each, 64 bytes of nibbles and 32 bytes of upper bit pairs.
-#[inline]
 fn sixes(bytes: &[u8], block: &mut Block) {
     for (half, codes) in block.codes.chunks_mut(128).enumerate() {
         let low = &bytes[half * 64..][..64];
@@ -237,7 +225,6 @@ fn sixes(bytes: &[u8], block: &mut Block) {
 }
 
 /// Two bits of each of 256 codes: in each half, 32 bytes whose pairs belong to its four quarters.
-#[inline]
 fn bit_pairs(packed: &[u8], codes: &mut [u8; MAX_BLOCK_ELEMENTS]) {
     for (i, code) in codes.iter_mut().enumerate() {
         *code = packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
@@ -245,7 +232,6 @@ fn bit_pairs(packed: &[u8], codes: &mut [u8; MAX_BLOCK_ELEMENTS]) {
 }
 
 /// Q2_K: scales and minima in the nibbles of 16 bytes, codes, scale, minimum.
-#[inline]
 fn twos(bytes: &[u8], block: &mut Block) {
     for ((scale, min), byte) in block.scales.iter_mut().zip(&mut block.mins).zip(&bytes[..16]) {
         (*scale, *min) = ((byte & 15).cast_signed(), byte >> 4);
@@ -256,7 +242,6 @@ fn twos(bytes: &[u8], block: &mut Block) {
 
 /// Q3_K: third bits, codes, 12 bytes of scales (low nibbles, then upper pairs of bits; stored plus
 /// 32), scale.
-#[inline]
 fn threes(bytes: &[u8], block: &mut Block) {
     bit_pairs(&bytes[32..96], &mut block.codes);
     for (i, code) in block.codes.iter_mut().enumerate() {
@@ -272,7 +257,6 @@ fn threes(bytes: &[u8], block: &mut Block) {
 }
 
 /// IQ4_XS: scale, upper pairs of bits and low nibbles of 8 scales (stored plus 32), codes.
-#[inline]
 fn fours(bytes: &[u8], block: &mut Block) {
     block.d = Scale::at(bytes, 0);
     let upper = u16::from_le_bytes([bytes[2], bytes[3]]);
@@ -321,7 +305,6 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 /// If `out` is longer than a block.
-#[inline]
 pub fn put_together(ty: TensorType, block: &Block, out: &mut [f32]) {
     let (d, m) = (block.d.to_f32(ty), block.m.to_f32());
     let adds_minimum = matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
