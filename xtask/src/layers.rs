@@ -109,11 +109,11 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "unicode-segmentation",
         ],
     ),
-    ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),
+    ("walla_model", 1, &["libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     // Trace marks, used on several layers.
     ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
-    ("walla_types", 0, &["thiserror"]),
+    ("walla_types", 0, &["half", "thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
 ];

@@ -16,7 +16,7 @@
 mod support;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::{Device, Linear, Op, Slot};
+use walla_device::{Device, Linear, MatrixId, Op, Slot};
 use walla_types::TensorType;
 
 use self::support::{Bench, MODELS, Model, VOCAB_NONE, cache, load};
@@ -24,6 +24,12 @@ use self::support::{Bench, MODELS, Model, VOCAB_NONE, cache, load};
 fn options() -> CpuOptions {
     let threads = std::env::var("WALLA_BENCH_THREADS").ok().and_then(|t| t.parse().ok());
     support::options(threads.unwrap_or(2))
+}
+
+/// Adds the product of a matrix with `from` to `to`.
+fn project(matrix: MatrixId, from: Slot, to: Slot) -> Op {
+    let linear = Linear { matrix, bias: None };
+    Op::Project { y: from, linear, post_norm: None, scale: 1.0, x: to }
 }
 
 /// Weights of at least 48 MiB, so that they are read from memory and not from a cache.
@@ -41,9 +47,7 @@ fn linear(filter: &str) {
         let (x, y) = (Slot(0), Slot(1));
         let mut ops = Vec::new();
         for _ in 0..count {
-            let linear =
-                Linear { matrix: load(&mut bench.device, ty, hidden, width, false), bias: None };
-            ops.push(Op::Project { y: x, linear, post_norm: None, scale: 1.0, x: y });
+            ops.push(project(load(&mut bench.device, ty, hidden, width, false), x, y));
         }
         let times = rows_all.map(|rows| bench.time(rows, 1, 0, &ops));
         let total = (bytes * count) as f64;
@@ -68,13 +72,7 @@ fn cached(filter: &str) {
             Bench::new(options(), 128, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
         let matrix = load(&mut bench.device, ty, width, width, false);
         let (x, y) = (Slot(0), Slot(1));
-        let op = Op::Project {
-            y: x,
-            linear: Linear { matrix, bias: None },
-            post_norm: None,
-            scale: 1.0,
-            x: y,
-        };
+        let op = project(matrix, x, y);
         let ops = vec![op; 20];
         let work = rows_all.map(|rows| {
             let seconds = bench.time_of(rows, 1, 0, &ops, (0.3, 1000));
@@ -93,13 +91,7 @@ fn wake() {
         Bench::new(options(), 16, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
     let matrix = load(&mut bench.device, TensorType::Q8_0, width, width, false);
     let (x, y) = (Slot(0), Slot(1));
-    let op = Op::Project {
-        y: x,
-        linear: Linear { matrix, bias: None },
-        post_norm: None,
-        scale: 1.0,
-        x: y,
-    };
+    let op = project(matrix, x, y);
     for rows in [1, 12] {
         let mut micros = |ops: usize| {
             let ops = vec![op.clone(); ops];

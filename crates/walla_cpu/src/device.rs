@@ -206,6 +206,13 @@ fn next_id(len: usize) -> Result<u32, DeviceError> {
     u32::try_from(len).map_err(|_| DeviceError::Invalid("too many handles".to_owned()))
 }
 
+/// Adds an item to the end of a list and returns its number.
+pub(crate) fn push<T>(list: &mut Vec<T>, item: T) -> Result<u32, DeviceError> {
+    let id = next_id(list.len())?;
+    list.push(item);
+    Ok(id)
+}
+
 impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -226,9 +233,7 @@ impl Device for CpuDevice {
         let mut machine = self.executor.machine();
         let matrix = Matrix::load(desc, source, self.variant, &machine.pool)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
-        let id = next_id(machine.matrices.len())?;
-        machine.matrices.push(matrix);
-        Ok(MatrixId(id))
+        Ok(MatrixId(push(&mut machine.matrices, matrix)?))
     }
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
@@ -237,20 +242,14 @@ impl Device for CpuDevice {
         let mut vector = filled(name, values.len(), 0.0)?;
         vector.copy_from_slice(values);
         self.memory.weight_bytes += size_of_val(values) as u64;
-        let mut machine = self.machine();
-        let id = next_id(machine.vectors.len())?;
-        machine.vectors.push(vector);
-        Ok(VectorId(id))
+        Ok(VectorId(push(&mut self.machine().vectors, vector)?))
     }
 
     fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
         self.executor.check_lost("load_rope")?;
         let rope = Rope::new(desc)?;
         self.memory.weight_bytes += size_of_val(desc.frequencies) as u64;
-        let mut machine = self.machine();
-        let id = next_id(machine.ropes.len())?;
-        machine.ropes.push(rope);
-        Ok(RopeId(id))
+        Ok(RopeId(push(&mut self.machine().ropes, rope)?))
     }
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
@@ -259,10 +258,7 @@ impl Device for CpuDevice {
         let cache = Cache::new(desc, &self.machine().ropes)?;
         self.memory.cache_bytes += cache.held_bytes() as u64;
         self.caches.push(desc.clone());
-        let mut machine = self.machine();
-        let id = next_id(machine.caches.len())?;
-        machine.caches.push(cache);
-        Ok(CacheId(id))
+        Ok(CacheId(push(&mut self.machine().caches, cache)?))
     }
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
@@ -271,10 +267,7 @@ impl Device for CpuDevice {
         let buffer = Bytes::zeroed(what, bytes)?;
         self.memory.workspace_bytes += bytes as u64;
         self.buffers.push(bytes);
-        let mut machine = self.machine();
-        let id = next_id(machine.buffers.len())?;
-        machine.buffers.push(buffer);
-        Ok(BufferId(id))
+        Ok(BufferId(push(&mut self.machine().buffers, buffer)?))
     }
 
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {

@@ -11,7 +11,7 @@ use walla_types::{Activation, TensorType};
 
 use crate::operands::{Input, Products, Scores, Values};
 use crate::options::Variant;
-use crate::quantize::{self, Group};
+use crate::quantize::Group;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
@@ -72,41 +72,66 @@ pub(crate) fn multiply(
     dispatch!(variant, multiply(ty, panel, input, out), unreachable!("{variant} has no panels"));
 }
 
-/// Rounds the rows of one block of activations, see [`round_block`](quantise::round_block).
-pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &mut [Group]) {
-    #[cfg(target_arch = "aarch64")]
-    if variant == Variant::Neon {
-        #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-        // SAFETY: the machine has these instructions, else the variant was refused; see the module.
-        return unsafe { neon::round_activations(x, cols, out) };
-    }
-    dispatch!(variant, round_activations(x, cols, out), quantize::round_block(x, cols, out));
+/// Defines kernels that [`math`] has for all SIMD variants, and [`scalar`] for the oracle.
+macro_rules! math_kernels {
+    ($($(#[$doc:meta])* fn $kernel:ident($($arg:ident: $ty:ty),*) $(-> $result:ty)?;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $kernel(variant: Variant, $($arg: $ty),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+            fn avx512($($arg: $ty),*) $(-> $result)? {
+                math::$kernel($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) $(-> $result)? {
+                math::$kernel($($arg),*)
+            }
+
+            if variant == Variant::Neon {
+                return math::$kernel($($arg),*);
+            }
+            dispatch!(@of variant, avx512, avx2, avx2, ($($arg),*), scalar::$kernel($($arg),*))
+        }
+    )*};
 }
 
-/// `h[i] = activation(gate[i]) * up[i]`.
-pub(crate) fn gate(
-    variant: Variant,
-    activation: Activation,
-    gate: &[f32],
-    up: &[f32],
-    h: &mut [f32],
-) {
-    if variant == Variant::Neon {
-        return math::gate(activation, gate, up, h);
-    }
-    dispatch!(
-        variant,
-        attention::gate(activation, gate, up, h),
-        scalar::gate(activation, gate, up, h)
-    );
-}
+math_kernels! {
+    /// Rounds the rows of one block of activations, see
+    /// [`round_block`](crate::quantize::round_block).
+    fn round_activations(x: &[f32], cols: usize, out: &mut [Group]);
 
-/// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
-pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
-    if variant == Variant::Neon {
-        return math::rms_norm(x, weight, eps, y);
-    }
-    dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
+    /// `h[i] = activation(gate[i]) * up[i]`.
+    fn gate(activation: Activation, gate: &[f32], up: &[f32], h: &mut [f32]);
+
+    /// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
+    fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]);
+
+    /// `x[i] = (x[i] - mean(x)) / sqrt(variance(x) + eps) * weight[i] + bias[i]`.
+    fn layer_norm(x: &mut [f32], norm: Normed<'_>);
+
+    /// `x[i] = x[i] / 2 * (1 + erf(x[i] / sqrt(2)))`.
+    fn gelu(x: &mut [f32]);
+
+    /// `x[i] = x[i] * sigmoid(x[i])`.
+    fn silu(x: &mut [f32]);
+
+    /// `x[i] = cap * tanh(x[i] / cap)`.
+    fn soft_cap(x: &mut [f32], cap: f32);
+
+    /// `M = decay M; M += key (strength (values - M^T key))^T; out = M^T query` for a strip of the
+    /// state, `[head_dim, STRIP]`.
+    fn delta_rule(state: &mut [f32], input: &DeltaInput<'_>, out: &mut [f32]);
+
+    /// The largest number; NaNs are ignored.
+    fn max(values: &[f32]) -> f32;
+
+    /// `sum(exp(value - top))`.
+    fn sum_exp(values: &[f32], top: f32) -> f64;
+
+    /// Replaces scores by `exp(scale * score - max)` and returns their sum.
+    fn softmax_weights(scores: &mut [f32], scale: f32) -> f32;
 }
 
 /// Weights of a layer norm.
@@ -115,41 +140,6 @@ pub(crate) struct Normed<'a> {
     pub weight: &'a [f32],
     pub bias: &'a [f32],
     pub eps: f32,
-}
-
-/// `x[i] = (x[i] - mean(x)) / sqrt(variance(x) + eps) * weight[i] + bias[i]`.
-pub(crate) fn layer_norm(variant: Variant, x: &mut [f32], norm: Normed<'_>) {
-    if variant == Variant::Neon {
-        return math::layer_norm(x, norm);
-    }
-    dispatch!(variant, attention::layer_norm(x, norm), scalar::layer_norm(x, norm));
-}
-
-/// `x[i] = x[i] / 2 * (1 + erf(x[i] / sqrt(2)))`.
-pub(crate) fn gelu(variant: Variant, x: &mut [f32]) {
-    if variant == Variant::Neon {
-        return math::gelu(x);
-    }
-    dispatch!(variant, attention::gelu(x), scalar::gelu(x));
-}
-
-/// `x[i] = x[i] * sigmoid(x[i])`.
-pub(crate) fn silu(variant: Variant, x: &mut [f32]) {
-    if variant == Variant::Neon {
-        return math::silu(x);
-    }
-    let plain =
-        |x: &mut [f32]| x.iter_mut().for_each(|x| *x = scalar::activate(Activation::Silu, *x));
-    dispatch!(variant, attention::silu(x), plain(x));
-}
-
-/// `x[i] = cap * tanh(x[i] / cap)`.
-pub(crate) fn soft_cap(variant: Variant, x: &mut [f32], cap: f32) {
-    if variant == Variant::Neon {
-        return math::soft_cap(x, cap);
-    }
-    let plain = |x: &mut [f32]| x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
-    dispatch!(variant, attention::soft_cap(x, cap), plain(x));
 }
 
 /// The current row of one head, for the delta rule.
@@ -164,54 +154,6 @@ pub(crate) struct DeltaInput<'a> {
     pub decay: f32,
     /// Strength of the correction.
     pub strength: f32,
-}
-
-/// `M = decay M; M += key (strength (values - M^T key))^T; out = M^T query` for a strip of the
-/// state, `[head_dim, STRIP]`.
-pub(crate) fn delta_rule(
-    variant: Variant,
-    state: &mut [f32],
-    input: &DeltaInput<'_>,
-    out: &mut [f32],
-) {
-    if variant == Variant::Neon {
-        return math::delta_rule(state, input, out);
-    }
-    dispatch!(
-        variant,
-        attention::delta_rule(state, input, out),
-        scalar::delta_rule(state, input, out)
-    );
-}
-
-/// The largest number; NaNs are ignored.
-pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
-    if variant == Variant::Neon {
-        return math::max(values);
-    }
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let plain = || values.iter().copied().fold(f32::NEG_INFINITY, larger);
-    dispatch!(variant, attention::max(values), plain())
-}
-
-/// `sum(exp(value - top))`.
-pub(crate) fn sum_exp(variant: Variant, values: &[f32], top: f32) -> f64 {
-    if variant == Variant::Neon {
-        return math::sum_exp(values, top);
-    }
-    let plain = || values.iter().map(|value| f64::from((value - top).exp())).sum();
-    dispatch!(variant, attention::sum_exp(values, top), plain())
-}
-
-/// Replaces scores by `exp(scale * score - max)` and returns their sum.
-pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) -> f32 {
-    if variant == Variant::Neon {
-        return math::softmax_weights(scores, scale);
-    }
-    dispatch!(variant, attention::softmax_weights(scores, scale), {
-        scores.iter_mut().for_each(|score| *score *= scale);
-        scalar::softmax_weights(scores)
-    })
 }
 
 impl Scores<'_> {

@@ -37,7 +37,6 @@
 //! bit-identical alone and in any batch.
 
 mod backend;
-mod blocks;
 mod cache;
 mod check;
 mod command;
@@ -47,8 +46,6 @@ mod executor;
 mod experts;
 mod forward;
 mod info;
-#[cfg(test)]
-mod int_dot;
 mod kernels;
 mod machine;
 mod math;

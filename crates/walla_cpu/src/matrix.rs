@@ -2,9 +2,8 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use walla_device::{DeviceError, MatrixDesc, MatrixUse, WeightSource};
-use walla_types::TensorType;
+use walla_types::{TensorType, blocks};
 
-use crate::blocks;
 use crate::memory::Bytes;
 use crate::operands::{Input, PANEL, Products};
 use crate::options::Variant;

@@ -47,12 +47,24 @@ impl Variant {
     /// The variant's rank on this machine; `None` if it cannot run here.
     #[must_use]
     pub fn score(self) -> Option<u32> {
+        #[cfg(target_arch = "x86_64")]
+        use std::arch::is_x86_feature_detected as has;
+        #[cfg(target_arch = "x86_64")]
+        let has_avx2 = has!("avx2") && has!("fma") && has!("f16c");
         match self {
             Self::Scalar => Some(0),
-            Self::Avx2Fma => has_avx2_fma().then_some(1),
-            Self::AvxVnni => (has_avx2_fma() && has_avx_vnni()).then_some(2),
-            Self::Avx512Vnni => (has_avx2_fma() && has_avx512_vnni()).then_some(3),
-            Self::Neon => has_neon().then_some(1),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2Fma => has_avx2.then_some(1),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => (has_avx2 && has!("avxvnni")).then_some(2),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => {
+                let has_avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512vl");
+                (has_avx2 && has_avx512 && has!("avx512vnni")).then_some(3)
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon").then_some(1),
+            _ => None,
         }
     }
 
@@ -82,48 +94,6 @@ impl Variant {
         let scored = Self::ALL.iter().filter_map(|&variant| Some((variant.score()?, variant)));
         scored.max_by_key(|&(score, _)| score).map_or(Self::Scalar, |(_, variant)| variant)
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx2_fma() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx2") && has!("fma") && has!("f16c")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx512_vnni() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx_vnni() -> bool {
-    std::arch::is_x86_feature_detected!("avxvnni")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx_vnni() -> bool {
-    false
-}
-
-#[cfg(target_arch = "aarch64")]
-fn has_neon() -> bool {
-    std::arch::is_aarch64_feature_detected!("neon")
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-fn has_neon() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx2_fma() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512_vnni() -> bool {
-    false
 }
 
 impl fmt::Display for Variant {

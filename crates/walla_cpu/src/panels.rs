@@ -30,8 +30,8 @@
 
 use half::f16;
 use walla_types::TensorType;
+use walla_types::blocks::{self, Block, Scale};
 
-use crate::blocks::{self, Block, Scale};
 use crate::operands::PANEL;
 use crate::quantize::GROUP;
 
@@ -116,22 +116,17 @@ pub(crate) fn pack<'a>(
     rows: impl Iterator<Item = &'a [u8]>,
     panel: &mut [u8],
 ) {
-    match ty {
-        TensorType::Q8_0 => pack_as::<{ code(TensorType::Q8_0) }>(cols, rows, panel),
-        TensorType::Q4_0 => pack_as::<{ code(TensorType::Q4_0) }>(cols, rows, panel),
-        TensorType::Q4_1 => pack_as::<{ code(TensorType::Q4_1) }>(cols, rows, panel),
-        TensorType::Q5_0 => pack_as::<{ code(TensorType::Q5_0) }>(cols, rows, panel),
-        TensorType::Q5_1 => pack_as::<{ code(TensorType::Q5_1) }>(cols, rows, panel),
-        TensorType::Q4K => pack_as::<{ code(TensorType::Q4K) }>(cols, rows, panel),
-        TensorType::Q5K => pack_as::<{ code(TensorType::Q5K) }>(cols, rows, panel),
-        TensorType::Q6K => pack_as::<{ code(TensorType::Q6K) }>(cols, rows, panel),
-        TensorType::Q2K => pack_as::<{ code(TensorType::Q2K) }>(cols, rows, panel),
-        TensorType::Q3K => pack_as::<{ code(TensorType::Q3K) }>(cols, rows, panel),
-        TensorType::Iq4Nl => pack_as::<{ code(TensorType::Iq4Nl) }>(cols, rows, panel),
-        TensorType::Iq4Xs => pack_as::<{ code(TensorType::Iq4Xs) }>(cols, rows, panel),
-        TensorType::Mxfp4 => pack_as::<{ code(TensorType::Mxfp4) }>(cols, rows, panel),
-        _ => transpose(ty.block_bytes(), rows, panel),
+    macro_rules! by_type {
+        ($($quantized:ident),+) => {
+            match ty {
+                $(TensorType::$quantized => {
+                    pack_as::<{ code(TensorType::$quantized) }>(cols, rows, panel);
+                })+
+                _ => transpose(ty.block_bytes(), rows, panel),
+            }
+        };
     }
+    by_type!(Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs, Mxfp4);
 }
 
 /// Writes rows of numbers of `size` bytes, transposed.

@@ -277,16 +277,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool that runs everything on the calling thread.
     pub(crate) fn inline() -> Self {
-        let parker = Parker::new();
-        let shared = Arc::new(Shared::new(&parker, 1, Places::SYSTEM));
-        let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
-        Self {
-            shared,
-            helpers: Vec::new(),
-            costs,
-            parker,
-            balance: Cell::new((Balance::default(), Retry::of_late())),
-        }
+        Self::without_helpers(1, ThreadCosts::new(ThreadCosts::JOIN_NANOS), Places::SYSTEM)
     }
 
     /// A pool of `threads` threads, including the calling thread.
@@ -294,18 +285,16 @@ impl Pool {
         Self::start_on(threads, costs, Places::SYSTEM)
     }
 
-    /// As [`start`](Self::start), on these processors.
-    pub(crate) fn start_on(threads: usize, costs: ThreadCosts, places: Places) -> io::Result<Self> {
+    fn without_helpers(threads: usize, costs: ThreadCosts, places: Places) -> Self {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker, threads, places));
-        let helpers = Vec::with_capacity(threads);
-        let mut pool = Self {
-            shared,
-            helpers,
-            costs,
-            parker,
-            balance: Cell::new((Balance::default(), Retry::of_late())),
-        };
+        let balance = Cell::new((Balance::default(), Retry::of_late()));
+        Self { shared, helpers: Vec::with_capacity(threads), costs, parker, balance }
+    }
+
+    /// As [`start`](Self::start), on these processors.
+    pub(crate) fn start_on(threads: usize, costs: ThreadCosts, places: Places) -> io::Result<Self> {
+        let mut pool = Self::without_helpers(threads, costs, places);
         // The highest number first, because a helper holds the handles of the ones that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);

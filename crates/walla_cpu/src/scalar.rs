@@ -4,6 +4,7 @@ use walla_types::{Activation, RopePairs};
 
 use crate::cache::STRIP;
 use crate::kernels::{DeltaInput, Normed};
+pub(crate) use crate::quantize::round_block as round_activations;
 
 /// Partial sums of a dot product: they let a compiler use vector registers without a change of the
 /// order.
@@ -160,8 +161,31 @@ pub(crate) fn add_scaled(y: &mut [f32], a: f32, x: &[f32]) {
     }
 }
 
-/// Replaces scores by `exp(score - max)` and returns their sum, added in the order of [`dot`].
-pub(crate) fn softmax_weights(scores: &mut [f32]) -> f32 {
+/// See [`kernels::silu`](crate::kernels::silu).
+pub(crate) fn silu(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = activate(Activation::Silu, *x));
+}
+
+/// See [`kernels::soft_cap`](crate::kernels::soft_cap).
+pub(crate) fn soft_cap(x: &mut [f32], cap: f32) {
+    x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+}
+
+/// See [`kernels::max`](crate::kernels::max).
+pub(crate) fn max(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    values.iter().copied().fold(f32::NEG_INFINITY, larger)
+}
+
+/// See [`kernels::sum_exp`](crate::kernels::sum_exp).
+pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
+    values.iter().map(|value| f64::from((value - top).exp())).sum()
+}
+
+/// Replaces scores by `exp(scale * score - max)` and returns their sum, added in the order of
+/// [`dot`].
+pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
+    scores.iter_mut().for_each(|score| *score *= scale);
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sums = [0.0; LANES];
     for chunk in scores.chunks_mut(LANES) {
@@ -246,7 +270,7 @@ mod tests {
     #[test]
     fn softmax_handles_large_scores() {
         let mut scores = [1000.0, 1000.0, f32::NEG_INFINITY];
-        assert_eq!(softmax_weights(&mut scores), 2.0);
+        assert_eq!(softmax_weights(&mut scores, 1.0), 2.0);
         assert_eq!(scores, [1.0, 1.0, 0.0]);
     }
 }

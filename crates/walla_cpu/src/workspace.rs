@@ -68,6 +68,13 @@ pub(crate) struct ExpertSizes {
     pub hidden: usize,
 }
 
+/// Raises numbers to at least those of another value.
+macro_rules! raise {
+    ($own:ident, $other:ident, $($field:ident),*) => {
+        $($own.$field = $own.$field.max($other.$field);)*
+    };
+}
+
 impl ExpertSizes {
     fn bytes(&self) -> usize {
         let numbers = self.inputs.saturating_add(self.hidden).saturating_add(self.counts);
@@ -78,11 +85,7 @@ impl ExpertSizes {
 
     /// The elementwise maximum.
     pub(crate) fn union(&mut self, other: &Self) {
-        self.choices = self.choices.max(other.choices);
-        self.counts = self.counts.max(other.counts);
-        self.blocks = self.blocks.max(other.blocks);
-        self.inputs = self.inputs.max(other.inputs);
-        self.hidden = self.hidden.max(other.hidden);
+        raise!(self, other, choices, counts, blocks, inputs, hidden);
     }
 }
 
@@ -112,20 +115,7 @@ impl Sizes {
         longest(&mut self.slots, &other.slots);
         longest(&mut self.rotations, &other.rotations);
         self.experts.union(&other.experts);
-        let pairs = [
-            (&mut self.normed, other.normed),
-            (&mut self.groups, other.groups),
-            (&mut self.product, other.product),
-            (&mut self.convolved, other.convolved),
-            (&mut self.scores, other.scores),
-            (&mut self.row, other.row),
-            (&mut self.vocab, other.vocab),
-            (&mut self.rows, other.rows),
-            (&mut self.tables, other.tables),
-        ];
-        for (mine, theirs) in pairs {
-            *mine = (*mine).max(theirs);
-        }
+        raise!(self, other, normed, groups, product, convolved, scores, row, vocab, rows, tables);
     }
 }
 

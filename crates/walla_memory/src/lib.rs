@@ -75,6 +75,7 @@ mod search;
 mod select;
 mod stem;
 mod store;
+mod total;
 mod vectors;
 mod words;
 

@@ -31,15 +31,7 @@ impl Store {
     /// # Errors
     /// [`LoreError`], which names the line. Nothing is ever evicted: too many entries are an error.
     pub fn from_lore_text(text: &str) -> Result<Self, LoreError> {
-        Self::from_lore_text_with(text, StoreLimits::lore())
-    }
-
-    /// As [`from_lore_text`](Self::from_lore_text), with other limits.
-    ///
-    /// # Errors
-    /// [`LoreError`].
-    pub fn from_lore_text_with(text: &str, limits: StoreLimits) -> Result<Self, LoreError> {
-        let mut store = Self::unindexed_lore_text(text, limits)?;
+        let mut store = Self::unindexed_lore_text(text, StoreLimits::lore())?;
         store.build_index();
         Ok(store)
     }
@@ -81,15 +73,7 @@ impl Store {
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
     pub fn from_lore_json(json: &str) -> Result<Self, LoreError> {
-        Self::from_lore_json_with(json, StoreLimits::lore())
-    }
-
-    /// As [`from_lore_json`](Self::from_lore_json), with other limits.
-    ///
-    /// # Errors
-    /// [`LoreError`].
-    pub fn from_lore_json_with(json: &str, limits: StoreLimits) -> Result<Self, LoreError> {
-        let mut store = Self::unindexed_lore_json(json, limits)?;
+        let mut store = Self::unindexed_lore_json(json, StoreLimits::lore())?;
         store.build_index();
         Ok(store)
     }

@@ -1,10 +1,10 @@
 //! A bounded set of entries with its index and vectors.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::index::Index;
+use crate::total::Total;
 use crate::vectors::{Vectors, normalized};
 use crate::{Entry, EntryError, EntryId, StoreLimits, VectorError};
 
@@ -35,7 +35,7 @@ pub struct Store {
     free: Vec<u32>,
     by_id: BTreeMap<EntryId, u32>,
     /// The first one is evicted first.
-    by_retention: BTreeSet<(Retention, EntryId)>,
+    by_retention: BTreeSet<(Total, EntryId)>,
     by_time: BTreeSet<(Duration, EntryId)>,
     bytes: u64,
     next_id: u64,
@@ -134,7 +134,7 @@ impl Store {
     pub fn remove(&mut self, id: EntryId) -> Option<Entry> {
         let slot = self.by_id.remove(&id)?;
         let (_, entry) = self.slots.get_mut(slot as usize)?.take()?;
-        self.by_retention.remove(&(Retention::of(&entry, &self.limits), id));
+        self.by_retention.remove(&(Total(self.limits.log_retention(&entry)), id));
         self.by_time.remove(&(entry.time, id));
         self.bytes -= entry.bytes();
         if !self.has_no_index {
@@ -150,10 +150,10 @@ impl Store {
         let entry =
             self.by_id.get(&id).and_then(|&slot| self.slots.get_mut(slot as usize)?.as_mut());
         let Some((_, entry)) = entry else { return false };
-        self.by_retention.remove(&(Retention::of(entry, &self.limits), id));
+        self.by_retention.remove(&(Total(self.limits.log_retention(entry)), id));
         self.by_time.remove(&(entry.time, id));
         entry.time = time;
-        self.by_retention.insert((Retention::of(entry, &self.limits), id));
+        self.by_retention.insert((Total(self.limits.log_retention(entry)), id));
         self.by_time.insert((time, id));
         true
     }
@@ -284,7 +284,7 @@ impl Store {
         }
         self.bytes += entry.bytes();
         self.by_id.insert(id, slot);
-        self.by_retention.insert((Retention::of(&entry, &self.limits), id));
+        self.by_retention.insert((Total(self.limits.log_retention(&entry)), id));
         self.by_time.insert((entry.time, id));
         match self.slots.get_mut(slot as usize) {
             Some(free) => *free = Some((id, entry)),
@@ -311,29 +311,5 @@ impl Store {
             evicted.push((id, entry));
         }
         evicted
-    }
-}
-
-/// [`StoreLimits::log_retention`] with the total order of floats.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Retention(f64);
-
-impl Retention {
-    fn of(entry: &Entry, limits: &StoreLimits) -> Self {
-        Self(limits.log_retention(entry))
-    }
-}
-
-impl Eq for Retention {}
-
-impl PartialOrd for Retention {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Retention {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
     }
 }

@@ -1,17 +1,20 @@
 //! Models that compute a vector for a text: [`EmbeddingSpec`].
 
 use crate::gguf::Gguf;
+use crate::names::named;
 use crate::spec::{Linear, Matrix, ModelSpec, Vector};
 
-/// How the vectors of a text's tokens become one vector: `ARCHITECTURE.pooling_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pooling {
-    /// The mean of all tokens, with the two at the ends (Reimers and Gurevych 2019, section 3).
-    Mean,
-    /// The first token, `[CLS]`.
-    First,
-    /// The last token.
-    Last,
+named! {
+    /// How the vectors of a text's tokens become one vector: `ARCHITECTURE.pooling_type`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Pooling {
+        /// The mean of all tokens, with the two at the ends (Reimers and Gurevych 2019, section 3).
+        Mean = "mean",
+        /// The first token, `[CLS]`.
+        First = "first",
+        /// The last token.
+        Last = "last",
+    }
 }
 
 impl Pooling {
@@ -24,22 +27,6 @@ impl Pooling {
             3 => Some(Self::Last),
             _ => None,
         }
-    }
-
-    /// Its name: `mean`, `first` or `last`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::First => "first",
-            Self::Last => "last",
-        }
-    }
-}
-
-impl core::fmt::Display for Pooling {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -18,11 +18,8 @@ mod architecture;
 pub mod chat;
 pub mod embedding;
 pub mod gguf;
-#[expect(
-    clippy::indexing_slicing,
-    reason = "blocks are arrays of fixed lengths; lengths are asserted"
-)]
-pub mod quant;
+mod names;
+mod quant;
 pub mod spec;
 pub mod tokenizer;
 

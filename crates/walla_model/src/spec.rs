@@ -1,90 +1,54 @@
 //! The description of a model, independent of its file: the input of the forward program.
 //!
-//! A [`ModelSpec`] is plain data. Each architecture has one builder (a file in `architecture/`)
-//! that converts metadata and tensor names to a spec. All later code (forward program, devices,
+//! A [`ModelSpec`] is plain data. A builder (a file in `architecture/`)
+//! converts metadata and tensor names to a spec. All later code (forward program, devices,
 //! benchmarks) reads only the spec, so a new architecture needs only a new builder.
 
 use walla_types::TensorType;
+
+use crate::names::named;
 pub use walla_types::{Activation, ExpertScore, PositionScale, RopePairs};
 
-/// The architectures that have a builder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Llama 2, 3.x and derivatives.
-    Llama,
-    /// Qwen 2 and 2.5.
-    Qwen2,
-    /// Qwen 3 (dense).
-    Qwen3,
-    /// Gemma 3 (text).
-    Gemma3,
-    /// SmolLM 3.
-    SmolLm3,
-    /// Phi 3, 3.5 and 4 mini.
-    Phi3,
-    /// LFM 2 (dense): attention and short convolutions.
-    Lfm2,
-    /// Granite 3.x (dense).
-    Granite,
-    /// Ministral 3.
-    Mistral3,
-    /// Qwen 3 with mixtures of experts.
-    Qwen3Moe,
-    /// LFM 2 with mixtures of experts.
-    Lfm2Moe,
-    /// Qwen 3.5 (dense): gated DeltaNet and gated attention.
-    Qwen35,
-    /// Qwen 3.5 with mixtures of experts.
-    Qwen35Moe,
-    /// Gemma 4 (text, dense).
-    Gemma4,
-    /// BERT: an encoder, for embeddings only.
-    Bert,
+named! {
+    /// The architectures that have a builder. The name is that in `general.architecture`, which is
+    /// also the prefix of the architecture's keys.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Architecture {
+        /// Llama 2, 3.x and derivatives.
+        Llama = "llama",
+        /// Qwen 2 and 2.5.
+        Qwen2 = "qwen2",
+        /// Qwen 3 (dense).
+        Qwen3 = "qwen3",
+        /// Gemma 3 (text).
+        Gemma3 = "gemma3",
+        /// SmolLM 3.
+        SmolLm3 = "smollm3",
+        /// Phi 3, 3.5 and 4 mini.
+        Phi3 = "phi3",
+        /// LFM 2 (dense): attention and short convolutions.
+        Lfm2 = "lfm2",
+        /// Granite 3.x (dense).
+        Granite = "granite",
+        /// Ministral 3.
+        Mistral3 = "mistral3",
+        /// Qwen 3 with mixtures of experts.
+        Qwen3Moe = "qwen3moe",
+        /// LFM 2 with mixtures of experts.
+        Lfm2Moe = "lfm2moe",
+        /// Qwen 3.5 (dense): gated DeltaNet and gated attention.
+        Qwen35 = "qwen35",
+        /// Qwen 3.5 with mixtures of experts.
+        Qwen35Moe = "qwen35moe",
+        /// Gemma 4 (text, dense).
+        Gemma4 = "gemma4",
+        /// BERT: an encoder, for embeddings only.
+        Bert = "bert",
+    }
 }
 
 impl Architecture {
-    /// Every supported architecture.
-    pub const ALL: [Self; 15] = [
-        Self::Llama,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Gemma3,
-        Self::SmolLm3,
-        Self::Phi3,
-        Self::Lfm2,
-        Self::Granite,
-        Self::Mistral3,
-        Self::Qwen3Moe,
-        Self::Lfm2Moe,
-        Self::Qwen35,
-        Self::Qwen35Moe,
-        Self::Gemma4,
-        Self::Bert,
-    ];
-
-    /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Gemma3 => "gemma3",
-            Self::SmolLm3 => "smollm3",
-            Self::Phi3 => "phi3",
-            Self::Lfm2 => "lfm2",
-            Self::Granite => "granite",
-            Self::Mistral3 => "mistral3",
-            Self::Qwen3Moe => "qwen3moe",
-            Self::Lfm2Moe => "lfm2moe",
-            Self::Qwen35 => "qwen35",
-            Self::Qwen35Moe => "qwen35moe",
-            Self::Gemma4 => "gemma4",
-            Self::Bert => "bert",
-        }
-    }
-
     /// The architecture named `name` in `general.architecture`, if a builder exists.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -105,12 +69,6 @@ impl Architecture {
     /// All names, for messages.
     pub(crate) fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
-    }
-}
-
-impl core::fmt::Display for Architecture {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

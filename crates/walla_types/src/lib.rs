@@ -1,11 +1,16 @@
 //! Ids, units, limits and sampling parameters shared by all walla crates.
 //!
 //! This is layer 0 of the workspace: it depends on no other walla crate. Its only runtime behaviour
-//! is to read the [`environment`].
+//! is to read the [`environment`] and to decode [`blocks`] of numbers.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "blocks are arrays of fixed lengths, which callers check"
+)]
+pub mod blocks;
 pub mod environment;
 mod fnv1a;
 mod ids;

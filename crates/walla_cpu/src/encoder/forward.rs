@@ -5,7 +5,7 @@ use walla_device::Linear;
 use super::attention::{Attention, Texts};
 use super::prepare::{ATTENDED, HIDDEN, Prepared, STATE};
 use super::{EncoderLayer, EncoderProgram, LayerNorm};
-use crate::forward::linear::{Joined, Tools, first};
+use crate::forward::linear::{Joined, Tools, add_biases, first};
 use crate::kernels::{self, Normed};
 use crate::matrix::Matrix;
 use crate::options::Variant;
@@ -116,17 +116,7 @@ impl Forward<'_> {
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows * stride];
         joined.multiply(tools, first(&slots[STATE], rows * width), groups, product, stride);
         let biases = [0, 1, 2].map(|part| self.bias(&layer.attention[part]));
-        if biases.iter().any(Option::is_some) {
-            let nanos = work::elements(product.len());
-            self.pool.grid(product, stride, (1, stride), nanos, &|_, tile| {
-                for r in 0..tile.rows {
-                    let row = tile.row_mut(r);
-                    for (start, bias) in starts.into_iter().zip(biases) {
-                        scalar::add(&mut row[start..], bias.unwrap_or_default());
-                    }
-                }
-            });
-        }
+        add_biases(self.pool, product, stride, starts, biases);
         let out: &mut [f32] = &mut slots[ATTENDED].as_mut_slice()[..rows * width];
         attention.run(self.pool, product, (starts, stride), out);
     }

@@ -23,7 +23,7 @@ use walla_device::{
     DeviceError, DeviceInfo, Linear, MatrixDesc, MatrixId, MemoryUse, VectorId, WeightSource,
 };
 
-use crate::device::checked;
+use crate::device::{checked, push};
 use crate::matrix::Matrix;
 use crate::memory::filled;
 use crate::memory_budget::MemoryBudget;
@@ -154,9 +154,7 @@ impl CpuEncoder {
         self.room.take(self.memory, desc.name, bytes)?;
         let matrix = Matrix::load(desc, source, self.variant, &self.pool)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
-        let id = next_id(self.matrices.len())?;
-        self.matrices.push(matrix);
-        Ok(MatrixId(id))
+        Ok(MatrixId(push(&mut self.matrices, matrix)?))
     }
 
     /// Copies a vector.
@@ -168,9 +166,7 @@ impl CpuEncoder {
         let mut vector = filled(name, values.len(), 0.0)?;
         vector.copy_from_slice(values);
         self.memory.weight_bytes += size_of_val(values) as u64;
-        let id = next_id(self.vectors.len())?;
-        self.vectors.push(vector);
-        Ok(VectorId(id))
+        Ok(VectorId(push(&mut self.vectors, vector)?))
     }
 
     /// Checks the program and allocates the memory of its activations.
@@ -203,8 +199,4 @@ impl CpuEncoder {
         prepared.check(texts, matrices)?;
         Ok(forward::Forward { variant: *variant, pool, matrices, vectors }.run(prepared, texts))
     }
-}
-
-fn next_id(count: usize) -> Result<u32, DeviceError> {
-    u32::try_from(count).map_err(|_| DeviceError::Invalid("too many handles".to_owned()))
 }

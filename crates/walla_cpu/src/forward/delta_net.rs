@@ -5,7 +5,6 @@ use walla_types::Activation;
 
 use super::Frame;
 use super::convolution::Inputs;
-use super::linear::{Joined, Tools, first};
 use crate::cache::{DeltaLayer, Layer, STRIP};
 use crate::options::Variant;
 use crate::tile::Tile;
@@ -42,24 +41,10 @@ impl Frame<'_> {
         if rows.is_empty() {
             return;
         }
-        self.normalize(*x, norm, rows.len(), &|row| row);
+        let (starts, padded) = self.products(*x, Some(norm), [input, alpha, beta]);
         let Layer::Delta(delta) = &mut self.cache.layers[*layer as usize] else { return };
-        let linears = [input, alpha, beta];
-        let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
-        let (starts, padded) = (joined.starts(), joined.width());
-        let cols = self.vectors[norm.weight.0 as usize].len();
-        let Workspace { slots, normed, groups, product, convolved, workers, .. } =
-            &mut *self.workspace;
+        let Workspace { slots, product, convolved, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows.len() * padded];
-        let tools = Tools { variant: self.variant, pool: self.pool, workers };
-        joined.multiply(tools, first(normed, rows.len() * cols), groups, product, padded);
-        for (start, linear) in starts.into_iter().zip(linears) {
-            let Some(bias) = linear.bias.map(|bias| &self.vectors[bias.0 as usize]) else {
-                continue;
-            };
-            let parts = product.chunks_mut(padded).map(|row| &mut row[start..][..bias.len()]);
-            parts.for_each(|part| scalar::add(part, bias));
-        }
         // Decay and strength of the correction overwrite the products from which they are computed.
         let [decay, step_bias] = [decay, step_bias].map(|id| &self.vectors[id.0 as usize]);
         for products in product.chunks_mut(padded) {

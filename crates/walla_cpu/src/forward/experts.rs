@@ -1,10 +1,10 @@
 use std::ops::Range;
 
-use walla_device::Op;
+use walla_device::{Linear, Op};
 use walla_types::{Activation, ExpertScore};
 
 use super::Frame;
-use super::linear::{Joined, Tools, first};
+use super::linear::{Tools, first};
 use crate::experts::{Block, Choice, choose, group};
 use crate::kernels;
 use crate::matrix::Matrix;
@@ -43,7 +43,8 @@ impl Frame<'_> {
         if rows == 0 {
             return;
         }
-        self.normalize(*x, norm, rows, &|row| row);
+        let router_linear = Linear { matrix: *router, bias: None };
+        let (_, padded) = self.products(*x, Some(norm), [&router_linear]);
         let [router, gate, up, down] =
             [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
         let bias = selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
@@ -51,10 +52,7 @@ impl Frame<'_> {
             &mut *self.workspace;
         let tools = Tools { variant: self.variant, pool: self.pool, workers };
         let normed = first(normed, rows * router.cols);
-        let joined = Joined::new([router]);
-        let padded = joined.width();
-        let logits: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
-        joined.multiply(tools, normed, groups, logits, padded);
+        let logits = first(product, rows * padded);
         let logits = Logits { numbers: logits, padded, count: router.rows };
         let (blocks, experts_used) = route(tools.pool, &logits, *score, bias, used, experts);
 

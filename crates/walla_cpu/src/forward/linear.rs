@@ -1,7 +1,6 @@
-use walla_device::{Norm, Slot};
+use walla_device::{Linear, Norm, Slot};
 
 use super::Frame;
-use crate::kernels;
 use crate::matrix::Matrix;
 use crate::memory::Bytes;
 use crate::operands::{Input, PANEL, Products, ROWS};
@@ -10,8 +9,8 @@ use crate::pool::Pool;
 use crate::quantize::{GROUP, Group};
 use crate::sync::Mutex;
 use crate::tile::Tile;
-use crate::work;
 use crate::workspace::{Scratch, Workspace};
+use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
     /// Normalises `count` rows of `x` (row `pick(i)` for each `i`) into the workspace's `normed`.
@@ -35,6 +34,55 @@ impl Frame<'_> {
             }
         });
     }
+
+    /// Multiplies all rows of a slot, normalised or as they are, by matrices and adds the biases.
+    ///
+    /// Returns the places of the products in a row of the workspace's `product`, and the length of
+    /// such a row.
+    pub(super) fn products<const N: usize>(
+        &mut self,
+        x: Slot,
+        norm: Option<&Norm>,
+        linears: [&Linear; N],
+    ) -> ([usize; N], usize) {
+        let rows = self.rows.len();
+        if let Some(norm) = norm {
+            self.normalize(x, norm, rows, &|row| row);
+        }
+        let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
+        let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
+        let (starts, width) = (joined.starts(), joined.width());
+        let Workspace { slots, normed, groups, product, workers, .. } = &mut *self.workspace;
+        let x = if norm.is_some() { normed } else { &slots[x.0 as usize] };
+        let x = first(x, rows * joined.parts[0].cols);
+        let product: &mut [f32] = &mut product.as_mut_slice()[..rows * width];
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        joined.multiply(tools, x, groups, product, width);
+        add_biases(self.pool, product, width, starts, biases);
+        (starts, width)
+    }
+}
+
+/// Adds biases to the products that begin at `starts` in rows of `width` numbers.
+pub(crate) fn add_biases<const N: usize>(
+    pool: &Pool,
+    product: &mut [f32],
+    width: usize,
+    starts: [usize; N],
+    biases: [Option<&[f32]>; N],
+) {
+    if biases.iter().all(Option::is_none) {
+        return;
+    }
+    let nanos = work::elements(product.len());
+    pool.grid(product, width, (1, width), nanos, &|_, tile| {
+        for r in 0..tile.rows {
+            let row = tile.row_mut(r);
+            for (start, bias) in starts.into_iter().zip(biases) {
+                scalar::add(&mut row[start..], bias.unwrap_or_default());
+            }
+        }
+    });
 }
 
 /// Matrices whose products are stored next to each other, each from a multiple of [`PANEL`] columns

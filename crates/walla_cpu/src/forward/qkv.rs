@@ -1,7 +1,6 @@
-use walla_device::{Linear, Norm, Op};
+use walla_device::{Norm, Op};
 
 use super::Frame;
-use super::linear::{Joined, Tools, first};
 use crate::cache::Layer;
 use crate::scalar;
 use crate::work;
@@ -13,7 +12,6 @@ struct Part<'a> {
     /// First column.
     start: usize,
     width: usize,
-    bias: Option<&'a [f32]>,
     /// Weights and epsilon of the norm of each head.
     norm: Option<(&'a [f32], f32)>,
     rotates: bool,
@@ -26,51 +24,38 @@ impl Frame<'_> {
         let Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op else {
             return;
         };
-        self.normalize(*x, norm, self.rows.len(), &|row| row);
-        let matrix = |linear: &Linear| &self.matrices[linear.matrix.0 as usize];
+        let (starts, width) = match keys {
+            Some(own) => self.products(*x, Some(norm), [query, &own.key, &own.value]),
+            None => {
+                let ([start], width) = self.products(*x, Some(norm), [query]);
+                ([start; 3], width)
+            }
+        };
         let head_dim = shape.head_dim as usize;
-        let (q_width, kv_width) =
-            (shape.heads as usize * head_dim, shape.kv_heads as usize * head_dim);
-        let part = |linear: &Linear, norm: Option<&Norm>| Part {
-            start: 0,
-            width: kv_width,
-            bias: linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()),
+        let [q_width, kv_width] =
+            [shape.heads, shape.kv_heads].map(|heads| heads as usize * head_dim);
+        let part = |nth: usize, width: usize, norm: Option<&Norm>| Part {
+            start: starts[nth],
+            width,
             norm: norm.map(|norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps)),
-            rotates: true,
+            rotates: nth < 2,
         };
-        let queries = Part { width: q_width, ..part(query, query_norm.as_ref()) };
-        let mut parts = [queries; 3];
-        let Workspace { slots, normed, groups, product, rotations, workers, .. } =
-            &mut *self.workspace;
-        let (rows, cols) = (self.rows.len(), self.vectors[norm.weight.0 as usize].len());
-        let tools = Tools { variant: self.variant, pool: self.pool, workers };
-        let normed = first(normed, rows * cols);
-        let product: &mut [f32] = product.as_mut_slice();
-        let (parts, width) = if let Some(own) = keys {
-            let joined = Joined::new([query, &own.key, &own.value].map(matrix));
-            let (starts, width) = (joined.starts(), joined.width());
-            joined.multiply(tools, normed, groups, &mut product[..rows * width], width);
-            let key = part(&own.key, own.key_norm.as_ref());
-            let value = part(&own.value, own.value_norm.as_ref());
-            parts[1] = Part { start: starts[1], ..key };
-            parts[2] = Part { start: starts[2], rotates: false, ..value };
-            (&parts[..], width)
-        } else {
-            let joined = Joined::new([matrix(query)]);
-            let width = joined.width();
-            joined.multiply(tools, normed, groups, &mut product[..rows * width], width);
-            (&parts[..1], width)
-        };
-        let product = &mut product[..rows * width];
+        let [key_norm, value_norm] =
+            keys.as_ref().map_or([None; 2], |own| [own.key_norm.as_ref(), own.value_norm.as_ref()]);
+        let parts = [
+            part(0, q_width, query_norm.as_ref()),
+            part(1, kv_width, key_norm),
+            part(2, kv_width, value_norm),
+        ];
+        let parts = if keys.is_some() { &parts[..] } else { &parts[..1] };
+        let Workspace { slots, product, rotations, .. } = &mut *self.workspace;
+        let product: &mut [f32] = &mut product.as_mut_slice()[..self.rows.len() * width];
 
         let rope = rope.map(|id| {
             let rope = &self.ropes[id.0 as usize];
             Rotations { rope, rotations: rotations[id.0 as usize].as_slice() }
         });
         let finish = |row: usize, part: &Part<'_>, heads: &mut [f32]| {
-            if let Some(bias) = part.bias {
-                scalar::add(heads, bias);
-            }
             for head in heads.chunks_mut(head_dim) {
                 if let Some((weight, eps)) = part.norm {
                     scalar::rms_norm_in_place(head, weight, eps);

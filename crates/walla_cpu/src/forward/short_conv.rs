@@ -2,9 +2,7 @@ use walla_device::{Linear, Norm, Slot, VectorId};
 
 use super::Frame;
 use super::convolution::Inputs;
-use super::linear::{Joined, Tools, first};
 use crate::cache::Layer;
-use crate::scalar;
 use crate::work;
 use crate::workspace::Workspace;
 
@@ -19,25 +17,14 @@ impl Frame<'_> {
         layer: usize,
         out: Slot,
     ) {
+        let (starts, padded) = self.products(x, Some(norm), linears.each_ref());
         let rows = self.rows;
-        self.normalize(x, norm, rows.len(), &|row| row);
         let Layer::Conv(conv) = &mut self.cache.layers[layer] else { return };
-        let matrices = linears.map(|linear| &self.matrices[linear.matrix.0 as usize]);
-        let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
-        let joined = Joined::new(matrices);
-        let (starts, padded, width) = (joined.starts(), joined.width(), conv.width);
-        let Workspace { slots, normed, groups, product, workers, .. } = &mut *self.workspace;
+        let width = conv.width;
+        let Workspace { slots, product, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows.len() * padded];
-        let tools = Tools { variant: self.variant, pool: self.pool, workers };
-        let normed = first(normed, rows.len() * width);
-        joined.multiply(tools, normed, groups, product, padded);
         // `u` overwrites `b`.
         for products in product.chunks_mut(padded) {
-            for (start, bias) in starts.into_iter().zip(biases) {
-                if let Some(bias) = bias {
-                    scalar::add(&mut products[start..][..width], bias);
-                }
-            }
             for i in 0..width {
                 products[starts[0] + i] *= products[starts[2] + i];
             }

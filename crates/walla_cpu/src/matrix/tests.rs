@@ -1,9 +1,10 @@
+mod int_dot;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use walla_device::{philox4x32, unit_interval};
 
 use super::*;
-use crate::int_dot;
 use crate::operands::ROWS;
 use crate::quantize::{GROUP, Group};
 use crate::work::ThreadCosts;

@@ -162,70 +162,6 @@ macro_rules! attention_kernels {
     };
 }
 
-/// Copies of the plain Rust numeric kernels, compiled for a variant.
-macro_rules! plain_kernels {
-    ($features:literal) => {
-        #[target_feature(enable = $features)]
-        pub(crate) fn gate(
-            activation: walla_types::Activation,
-            gate: &[f32],
-            up: &[f32],
-            h: &mut [f32],
-        ) {
-            crate::math::gate(activation, gate, up, h);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
-            crate::math::softmax_weights(scores, scale)
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
-            crate::math::sum_exp(values, top)
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn max(values: &[f32]) -> f32 {
-            crate::math::max(values)
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
-            crate::math::rms_norm(x, weight, eps, y);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn layer_norm(x: &mut [f32], norm: crate::kernels::Normed<'_>) {
-            crate::math::layer_norm(x, norm);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn gelu(x: &mut [f32]) {
-            crate::math::gelu(x);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn silu(x: &mut [f32]) {
-            crate::math::silu(x);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn soft_cap(x: &mut [f32], cap: f32) {
-            crate::math::soft_cap(x, cap);
-        }
-
-        #[target_feature(enable = $features)]
-        pub(crate) fn delta_rule(
-            state: &mut [f32],
-            input: &crate::kernels::DeltaInput<'_>,
-            out: &mut [f32],
-        ) {
-            crate::math::delta_rule(state, input, out);
-        }
-    };
-}
-
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
@@ -240,7 +176,6 @@ pub(crate) mod avx512 {
         _mm512_fmadd_ps,
         halves
     );
-    plain_kernels!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
 
     #[target_feature(enable = "avx512f,avx2,f16c")]
     #[inline]
@@ -285,7 +220,6 @@ pub(crate) mod avx2 {
         _mm256_fmadd_ps,
         halves
     );
-    plain_kernels!("avx2,fma,f16c");
 
     #[target_feature(enable = "avx2,f16c")]
     #[inline]

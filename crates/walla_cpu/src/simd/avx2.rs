@@ -5,13 +5,10 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{block_of, by_type_and_rows, has_halves, is_signed, rows_of, table};
+use super::{block_of, by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantize::{Group, round_block};
-
-/// Prefetch distance of weights, see the AVX-512 kernel.
-const PREFETCH_BYTES: usize = 16384;
+use crate::quantize::Group;
 
 /// A range of rows of a block of rounded activations.
 #[derive(Clone, Copy)]
@@ -54,12 +51,6 @@ pub(super) fn multiply_floats(ty: TensorType, panel: &[u8], input: Input<'_>, ou
             );
         }
     }
-}
-
-/// Rounds the rows of one block of activations.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-    round_block(x, cols, out);
 }
 
 /// Generates `quantized`, which calls the `dots` of the enclosing module.
@@ -152,16 +143,6 @@ quantized_kernel!("avx2,fma,f16c");
 pub(super) fn add(acc: __m256, scale: __m256, dot: __m256, scale_x: f32) -> __m256 {
     let product = _mm256_mul_ps(dot, _mm256_set1_ps(scale_x));
     _mm256_fmadd_ps(scale, product, acc)
-}
-
-/// Prefetches the panel a fixed distance after `at..at + bytes`, see the AVX-512 kernel.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-    for line in 0..bytes.div_ceil(64) {
-        let at = at + 64 * line + PREFETCH_BYTES;
-        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(at).cast());
-    }
 }
 
 /// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
@@ -304,11 +285,11 @@ pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (
         TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
             let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
-            let offset = -f32::from(crate::blocks::offset(ty));
+            let offset = -f32::from(walla_types::blocks::offset(ty));
             (scale, _mm256_mul_ps(scale, _mm256_set1_ps(offset)))
         }
         _ => {
-            let offset = -f32::from(crate::blocks::offset(ty));
+            let offset = -f32::from(walla_types::blocks::offset(ty));
             (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
         }
     }

@@ -4,15 +4,10 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, has_halves, is_signed, rows_of, table};
+use super::{by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantize::{Group, MAGIC, MAGIC_BITS, round_block};
-
-/// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load
-/// with a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48
-/// GB/s.
-const PREFETCH_BYTES: usize = 16384;
+use crate::quantize::{Group, MAGIC, MAGIC_BITS};
 
 /// Products of one panel with the rows of `input`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -37,12 +32,6 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
             (panel, input.cols, input.values, out)
         );
     }
-}
-
-/// Rounds the rows of one block of activations.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-    round_block(x, cols, out);
 }
 
 /// Integer dot products group by group. Each weight byte is multiplied once per activation row. A
@@ -118,18 +107,6 @@ fn scaled(acc: __m512, scale: __m512, dot: __m512i, scale_x: f32) -> __m512 {
     let dot = _mm512_sub_ps(_mm512_castsi512_ps(dot), _mm512_set1_ps(MAGIC));
     let product = _mm512_mul_ps(dot, _mm512_set1_ps(scale_x));
     _mm512_fmadd_ps(scale, product, acc)
-}
-
-/// Prefetches the panel a fixed distance after `at..at + bytes`: with many rows the hardware
-/// prefetcher does not reach that far. `bytes` is a constant where this is inlined, so the loop is
-/// unrolled: a count that varies would be mispredicted.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-    for line in 0..bytes.div_ceil(64) {
-        let at = at + 64 * line + PREFETCH_BYTES;
-        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(at).cast());
-    }
 }
 
 /// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
@@ -259,11 +236,11 @@ fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
         TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(side, 32 + 16 * sub)));
             let scale = _mm512_mul_ps(d, scale);
-            let offset = -f32::from(crate::blocks::offset(ty));
+            let offset = -f32::from(walla_types::blocks::offset(ty));
             (scale, _mm512_mul_ps(scale, _mm512_set1_ps(offset)))
         }
         _ => {
-            let offset = -f32::from(crate::blocks::offset(ty));
+            let offset = -f32::from(walla_types::blocks::offset(ty));
             (d, _mm512_mul_ps(d, _mm512_set1_ps(offset)))
         }
     }

@@ -5,11 +5,11 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::avx2::{self, Rows, add, codes, factors, prefetch, quantized_kernel, store};
-use super::{block_of, by_type_and_rows, has_halves, is_signed};
+use super::avx2::{self, Rows, add, codes, factors, quantized_kernel, store};
+use super::{block_of, by_type_and_rows, has_halves, is_signed, prefetch};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantize::{Group, MAGIC, MAGIC_BITS, round_block};
+use crate::quantize::{Group, MAGIC, MAGIC_BITS};
 
 /// Products of one panel with the rows of `input`: up to eight rows and 8 lanes at a time.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -19,12 +19,6 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
     } else {
         avx2::multiply_floats(ty, panel, input, out);
     }
-}
-
-/// Rounds the rows of one block of activations.
-#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-    round_block(x, cols, out);
 }
 
 quantized_kernel!("avx2,fma,f16c,avxvnni");

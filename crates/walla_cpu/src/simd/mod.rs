@@ -16,7 +16,8 @@ pub(crate) mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 
-use crate::blocks;
+use walla_types::blocks;
+
 use crate::panels::of_code;
 
 /// Whether the type has two sub-blocks in a group.
@@ -104,4 +105,25 @@ fn rows_of<const R: usize>(all: &[f32], stride: usize, cols: usize) -> [&[f32]; 
         *row = &all[r * stride..][..cols];
     }
     rows
+}
+
+/// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load
+/// with a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48
+/// GB/s.
+#[cfg(target_arch = "x86_64")]
+const PREFETCH_BYTES: usize = 16384;
+
+/// Prefetches the panel a fixed distance after `at..at + bytes`: with many rows the hardware
+/// prefetcher does not reach that far. `bytes` is a constant where this is inlined, so the loop is
+/// unrolled: a count that varies would be mispredicted.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse")]
+fn prefetch(panel: &[u8], at: usize, bytes: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+    for line in 0..bytes.div_ceil(64) {
+        let at = at + 64 * line + PREFETCH_BYTES;
+        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(at).cast());
+    }
 }

@@ -11,7 +11,7 @@ use walla_types::{TensorType, e8m0_half};
 use super::{by_type_and_rows, has_halves, is_signed, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantize::{GROUP, Group, round_block};
+use crate::quantize::{GROUP, Group};
 
 /// A range of rows of a block of rounded activations.
 #[derive(Clone, Copy)]
@@ -41,12 +41,6 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
             );
         }
     }
-}
-
-/// Rounds the rows of one block of activations.
-#[target_feature(enable = "neon")]
-pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-    round_block(x, cols, out);
 }
 
 /// Integer dot products group by group, as in the AVX2 kernel.
@@ -174,9 +168,9 @@ fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (float32x4_t
         TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scales = bytes(32 + 16 * sub).map(|scale| f32::from(scale.cast_signed()));
             let scale = vmulq_f32(d, four(scales));
-            (scale, vmulq_n_f32(scale, -f32::from(crate::blocks::offset(ty))))
+            (scale, vmulq_n_f32(scale, -f32::from(walla_types::blocks::offset(ty))))
         }
-        _ => (d, vmulq_n_f32(d, -f32::from(crate::blocks::offset(ty)))),
+        _ => (d, vmulq_n_f32(d, -f32::from(walla_types::blocks::offset(ty)))),
     }
 }
 

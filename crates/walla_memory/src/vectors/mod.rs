@@ -17,6 +17,7 @@ use codes::{Codes, QueryCodes};
 pub(crate) use dot::dot;
 
 use crate::VectorError;
+use crate::total::Total;
 
 /// Largest number of dimensions of a vector.
 pub const MAX_DIMENSIONS: usize = 8_192;
@@ -174,7 +175,7 @@ impl Vectors {
     ) -> Vec<usize> {
         let query = QueryCodes::new(query);
         // The best lower bounds, the smallest on top.
-        let mut best: BinaryHeap<Reverse<Bound>> = BinaryHeap::new();
+        let mut best: BinaryHeap<Reverse<Total>> = BinaryHeap::new();
         let mut threshold = f64::from(cosine_min);
         let mut candidates: Vec<(f64, usize)> = Vec::new();
         self.codes.scan(&query, |row, bounds| {
@@ -183,36 +184,18 @@ impl Vectors {
                 return;
             }
             candidates.push((bounds.upper, row));
-            best.push(Reverse(Bound(bounds.lower)));
+            best.push(Reverse(Total(bounds.lower)));
             if best.len() > most {
                 best.pop();
             }
             if best.len() == most
-                && let Some(Reverse(Bound(lower))) = best.peek()
+                && let Some(Reverse(Total(lower))) = best.peek()
             {
                 threshold = threshold.max(*lower);
             }
         });
         candidates.retain(|(upper, _)| *upper >= threshold);
         candidates.into_iter().map(|(_, row)| row).collect()
-    }
-}
-
-/// A finite number with the order of its value.
-#[derive(PartialEq)]
-struct Bound(f64);
-
-impl Eq for Bound {}
-
-impl PartialOrd for Bound {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Bound {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
     }
 }
 

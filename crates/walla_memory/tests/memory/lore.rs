@@ -115,10 +115,10 @@ fn a_header_in_other_brackets_is_a_header() {
 #[test]
 fn lore_is_never_evicted() {
     let limits = StoreLimits { max_entries: 2, ..StoreLimits::lore() };
-    let full = Store::from_lore_text_with("a\n\nb\n\n\nc", limits).unwrap_err();
+    let full = Store::unindexed_lore_text("a\n\nb\n\n\nc", limits).unwrap_err();
     assert!(matches!(full, LoreError::Full { line: 6, max_entries: 2, .. }), "{full}");
     let limits = StoreLimits { max_bytes: 3, ..StoreLimits::lore() };
-    let full = Store::from_lore_json_with(r#"[{"text": "ab"}, {"text": "cd"}]"#, limits);
+    let full = Store::unindexed_lore_json(r#"[{"text": "ab"}, {"text": "cd"}]"#, limits);
     assert!(matches!(full, Err(LoreError::Full { line: 2, .. })));
 }
 

@@ -1,25 +1,28 @@
-//! LFM 2 (dense): short convolutions, and attention with head norms in the layers that have KV
-//! heads. The output norm is called `token_embd_norm`.
+//! LFM 2: short convolutions, and attention with head norms in the layers that have KV heads. The
+//! output norm is called `token_embd_norm`.
+//!
+//! In the variant with mixtures of experts, which are chosen by a sigmoid and a bias, the first
+//! layers are dense.
 
 use super::{
     SpecError,
-    transformer::{LayerSource, MAX_TAPS, Transformer},
+    transformer::{ExpertShape, LayerSource, MAX_TAPS, Transformer},
 };
-use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs, ShortConv};
+use crate::spec::{
+    Activation, Architecture, Attention, ExpertScore, Mixer, ModelSpec, RopePairs, ShortConv,
+};
+
+/// `expert_gating_func`: the sigmoid.
+const SIGMOID: usize = 2;
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
-    build_with(model, context_tokens, &|layer| layer.feed_forward(Activation::Silu))
-}
-
-/// The model with these feed-forward networks.
-pub(super) fn build_with(
-    model: &Transformer<'_, '_>,
-    context_tokens: u32,
-    feed_forward: &dyn Fn(&LayerSource<'_>) -> Result<FeedForward, SpecError>,
-) -> Result<ModelSpec, SpecError> {
+    let experts = match model.source.architecture {
+        Architecture::Lfm2Moe => Some(experts(model)?),
+        _ => None,
+    };
     let taps = model.source.size("shortconv.l_cache", 2..=MAX_TAPS)?;
     let window = model.source.find::<u32>("attention.sliding_window")?.filter(|&window| window > 0);
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
@@ -30,9 +33,27 @@ pub(super) fn build_with(
             let attention = layer.with_head_norms(layer.attention(Some(0))?)?;
             Mixer::Attention(Attention { window, ..attention })
         };
-        layer.pre_norm(mixer, feed_forward(layer)?)
+        let feed_forward = match experts {
+            Some((shape, dense)) if layer.index >= dense => {
+                layer.experts(shape, ExpertScore::Sigmoid, Activation::Silu)?
+            }
+            _ => layer.feed_forward(Activation::Silu)?,
+        };
+        layer.pre_norm(mixer, feed_forward)
     })?;
     model.finish(vec![rope], layers, "token_embd_norm")
+}
+
+/// The experts of the layers behind the dense ones, whose number is the second value.
+fn experts(model: &Transformer<'_, '_>) -> Result<(ExpertShape, usize), SpecError> {
+    let shape = model.expert_shape()?;
+    let dense = model.source.size("leading_dense_block_count", 0..=model.layer_count)?;
+    let gating = model.source.size("expert_gating_func", 0..=u32::MAX as usize)?;
+    if gating != SIGMOID {
+        let feature = "another score of experts than 2 (the sigmoid) is";
+        return Err(model.source.unsupported("expert_gating_func", gating, feature));
+    }
+    Ok((shape, dense))
 }
 
 fn short_conv(layer: &LayerSource<'_>, taps: usize) -> Result<ShortConv, SpecError> {

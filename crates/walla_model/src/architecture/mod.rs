@@ -1,4 +1,4 @@
-//! Builds a [`ModelSpec`] from a file: one builder per architecture.
+//! Builds a [`ModelSpec`] from a file. An architecture has a builder, or is a case of one.
 //!
 //! Key names, tensor names and defaults match llama.cpp, so files made for it load here.
 
@@ -8,17 +8,9 @@ mod gemma3;
 mod gemma4;
 mod granite;
 mod lfm2;
-mod lfm2moe;
-mod llama;
-mod mistral3;
-mod phi3;
-mod qwen2;
-mod qwen3;
+mod plain;
 mod qwen35;
-mod qwen35moe;
-mod qwen3moe;
 mod rope;
-mod smollm3;
 mod source;
 mod transformer;
 
@@ -48,20 +40,20 @@ impl ModelSpec {
         }
         let mut model = transformer::Transformer::read(&source)?;
         match source.architecture {
-            Architecture::Llama => llama::build(&model, context_tokens),
-            Architecture::Qwen2 => qwen2::build(&model, context_tokens),
-            Architecture::Qwen3 => qwen3::build(&model, context_tokens),
+            Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Qwen3
+            | Architecture::Qwen3Moe
+            | Architecture::SmolLm3
+            | Architecture::Phi3
+            | Architecture::Mistral3 => plain::build(&model, context_tokens),
             Architecture::Gemma3 => gemma3::build(&model, context_tokens),
-            Architecture::SmolLm3 => smollm3::build(&model, context_tokens),
-            Architecture::Phi3 => phi3::build(&model, context_tokens),
-            Architecture::Lfm2 => lfm2::build(&model, context_tokens),
-            Architecture::Granite => granite::build(&model, context_tokens),
-            Architecture::Mistral3 => mistral3::build(&model, context_tokens),
-            Architecture::Qwen3Moe => qwen3moe::build(&model, context_tokens),
-            Architecture::Lfm2Moe => lfm2moe::build(&model, context_tokens),
-            Architecture::Qwen35 => qwen35::build(&mut model, context_tokens),
-            Architecture::Qwen35Moe => qwen35moe::build(&mut model, context_tokens),
             Architecture::Gemma4 => gemma4::build(&model, context_tokens),
+            Architecture::Lfm2 | Architecture::Lfm2Moe => lfm2::build(&model, context_tokens),
+            Architecture::Granite => granite::build(&model, context_tokens),
+            Architecture::Qwen35 | Architecture::Qwen35Moe => {
+                qwen35::build(&mut model, context_tokens)
+            }
             encoder @ Architecture::Bert => Err(SpecError::Encoder { architecture: encoder }),
         }
     }

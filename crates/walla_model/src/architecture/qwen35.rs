@@ -1,6 +1,6 @@
 //! Qwen 3.5: gated DeltaNet, and gated attention in every fourth layer. The norm before the
 //! feed-forward network is called `post_attention_norm`. Blocks that draft further tokens (MTP) are
-//! left out.
+//! left out. In the variant with mixtures of experts, every layer has one and a shared expert.
 
 use walla_types::RopePairs;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     gguf::Flags,
-    spec::{Activation, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm, Vector},
+    spec::{Activation, Architecture, DeltaNet, ExpertScore, Mixer, ModelSpec, RmsNorm, Vector},
 };
 
 const NORM: &str = "post_attention_norm";
@@ -22,15 +22,10 @@ pub(super) fn build(
     model: &mut Transformer<'_, '_>,
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
-    build_with(model, context_tokens, &|layer| layer.feed_forward(Activation::Silu))
-}
-
-/// The model with these feed-forward networks.
-pub(super) fn build_with(
-    model: &mut Transformer<'_, '_>,
-    context_tokens: u32,
-    feed_forward: &dyn Fn(&LayerSource<'_>) -> Result<FeedForward, SpecError>,
-) -> Result<ModelSpec, SpecError> {
+    let experts = match model.source.architecture {
+        Architecture::Qwen35Moe => Some(model.expert_shape()?),
+        _ => None,
+    };
     let recurrent = recurrent_layers(model)?;
     model.without_drafts()?;
     let shape = Shape::read(model)?;
@@ -42,7 +37,13 @@ pub(super) fn build_with(
         } else {
             Mixer::Attention(layer.with_head_norms(layer.gated_attention(Some(0))?)?)
         };
-        layer.pre_norm_called(NORM, mixer, feed_forward(layer)?)
+        let feed_forward = match experts {
+            Some(shape) => {
+                layer.experts_and_shared(shape, ExpertScore::Softmax, Activation::Silu)?
+            }
+            None => layer.feed_forward(Activation::Silu)?,
+        };
+        layer.pre_norm_called(NORM, mixer, feed_forward)
     })?;
     model.finish(vec![rope], layers, "output_norm")
 }

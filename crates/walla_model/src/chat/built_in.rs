@@ -1,25 +1,29 @@
 //! Templates for models whose file has no working one.
 
-use std::fmt;
 use std::str::FromStr;
 
 use super::{ChatTemplate, TemplateError};
+use crate::names::named;
 
-/// A chat template that is part of this crate, for models of its family.
-///
-/// A model understands only the template that it was trained with. With another one it produces
-/// nonsense, even if its vocabulary has the markers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BuiltInTemplate {
-    /// `<|im_start|>user`: Qwen, SmolLM, LFM 2, Hermes and many finetunes.
-    Chatml,
-    /// `<|start_header_id|>user<|end_header_id|>`: Llama 3 and later.
-    Llama3,
-    /// `<start_of_turn>user`: Gemma 1 to 3. The persona is part of the first user message.
-    Gemma,
-    /// `[INST]…[/INST]`: Mistral, with the white space of its third and later tokenizers. The
-    /// persona is part of the first user message.
-    Mistral,
+named! {
+    /// A chat template that is part of this crate, for models of its family.
+    ///
+    /// A model understands only the template that it was trained with. With another one it produces
+    /// nonsense, even if its vocabulary has the markers.
+    ///
+    /// The name is that in settings and commands: `chatml`, `llama3`, `gemma` or `mistral`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum BuiltInTemplate {
+        /// `<|im_start|>user`: Qwen, SmolLM, LFM 2, Hermes and many finetunes.
+        Chatml = "chatml",
+        /// `<|start_header_id|>user<|end_header_id|>`: Llama 3 and later.
+        Llama3 = "llama3",
+        /// `<start_of_turn>user`: Gemma 1 to 3. The persona is part of the first user message.
+        Gemma = "gemma",
+        /// `[INST]…[/INST]`: Mistral, with the white space of its third and later tokenizers. The
+        /// persona is part of the first user message.
+        Mistral = "mistral",
+    }
 }
 
 /// Refuses conversations in which user and agent do not alternate, because models of these families
@@ -64,20 +68,6 @@ const MISTRAL: &str = alternating!(
 );
 
 impl BuiltInTemplate {
-    /// All built-in templates.
-    pub const ALL: [Self; 4] = [Self::Chatml, Self::Llama3, Self::Gemma, Self::Mistral];
-
-    /// The name in settings and commands: `chatml`, `llama3`, `gemma` or `mistral`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Chatml => "chatml",
-            Self::Llama3 => "llama3",
-            Self::Gemma => "gemma",
-            Self::Mistral => "mistral",
-        }
-    }
-
     /// The Jinja source.
     #[must_use]
     pub const fn source(self) -> &'static str {
@@ -87,12 +77,6 @@ impl BuiltInTemplate {
             Self::Gemma => GEMMA,
             Self::Mistral => MISTRAL,
         }
-    }
-}
-
-impl fmt::Display for BuiltInTemplate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

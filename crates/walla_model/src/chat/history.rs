@@ -262,6 +262,4 @@ impl<'a> Builder<'_, 'a> {
 }
 
 #[cfg(test)]
-mod action_tests;
-#[cfg(test)]
 mod tests;

@@ -291,19 +291,10 @@ fn title(text: &str) -> String {
     out
 }
 
+#[rustfmt::skip]
 const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
 ];
 
 /// The subset of C's `strftime` that templates use; other conversions are copied unchanged.

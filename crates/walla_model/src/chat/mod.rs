@@ -139,20 +139,8 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError`] if it cannot be used.
     pub fn from_gguf(file: &Gguf) -> Result<Option<Self>, TemplateError> {
-        Self::from_key(file, "tokenizer.chat_template")
-    }
-
-    /// A variant of the file's template, `tokenizer.chat_template.NAME` (for example `tool_use` or
-    /// `rag`); `None` if it has none.
-    ///
-    /// # Errors
-    /// [`TemplateError`] if it cannot be used.
-    pub fn from_gguf_named(file: &Gguf, name: &str) -> Result<Option<Self>, TemplateError> {
-        Self::from_key(file, &format!("tokenizer.chat_template.{name}"))
-    }
-
-    fn from_key(file: &Gguf, key: &str) -> Result<Option<Self>, TemplateError> {
-        let Some(source) = file.find::<&str>(key)? else { return Ok(None) };
+        let source = file.find::<&str>("tokenizer.chat_template")?;
+        let Some(source) = source else { return Ok(None) };
         let (bos, eos) = texts_of_bos_and_eos(file)?;
         Self::new(source, &bos, &eos).map(Some)
     }

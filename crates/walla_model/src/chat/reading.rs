@@ -187,20 +187,19 @@ fn install_choices(environment: &mut Environment<'static>) {
     );
 }
 
+/// An engine filter of a list.
+type Reduction = fn(&State<'_, '_>, Value, Kwargs) -> Result<Value, Error>;
+
 /// Engine filters that read much and return little.
 fn install_filters(environment: &mut Environment<'static>) {
-    environment.add_filter("min", |state: &State, items: Value, options: Kwargs| {
-        read(&items)?;
-        engine::min(state, items, options)
-    });
-    environment.add_filter("max", |state: &State, items: Value, options: Kwargs| {
-        read(&items)?;
-        engine::max(state, items, options)
-    });
-    environment.add_filter("unique", |state: &State, items: Value, options: Kwargs| {
-        read(&items)?;
-        engine::unique(state, items, options)
-    });
+    let whole: [(_, Reduction); 3] =
+        [("min", engine::min), ("max", engine::max), ("unique", engine::unique)];
+    for (name, filter) in whole {
+        environment.add_filter(name, move |state: &State, items: Value, options: Kwargs| {
+            read(&items)?;
+            filter(state, items, options)
+        });
+    }
     environment.add_filter("first", |items: &Value| match items.as_str() {
         Some(_) => item(items, &Value::from(0)),
         None => engine::first(items),

@@ -1,5 +1,6 @@
 use core::marker::PhantomData;
 
+use super::convert::FromValue;
 use super::value::{Element, Unreadable, Value};
 
 /// An array of metadata: a view into the file.
@@ -101,15 +102,17 @@ pub type Flags<'a> = Items<'a, bool>;
 pub type Floats<'a> = Items<'a, f32>;
 
 /// Types that an array's elements can be read as.
-pub trait Item<'a>: Default {
+pub trait Item<'a>: FromValue<'a> + Default {
     /// The expected type, for messages: "an ARRAY of STRING".
-    const EXPECTED: &'static str;
+    const EXPECTED_ARRAY: &'static str;
 
     /// Whether elements of this type can be read as `Self`.
     fn accepts(element: Element) -> bool;
 
     /// Reads one element; `None` if it has another type.
-    fn from_element(element: Value<'a>) -> Option<Self>;
+    fn from_element(element: Value<'a>) -> Option<Self> {
+        Self::from_value(element)
+    }
 }
 
 impl<'a, T: Item<'a>> Items<'a, T> {
@@ -144,19 +147,15 @@ impl<'a, T: Item<'a>> Items<'a, T> {
 }
 
 impl<'a> Item<'a> for &'a str {
-    const EXPECTED: &'static str = "an ARRAY of STRING";
+    const EXPECTED_ARRAY: &'static str = "an ARRAY of STRING";
 
     fn accepts(element: Element) -> bool {
         element == Element::String
     }
-
-    fn from_element(element: Value<'a>) -> Option<Self> {
-        if let Value::String(text) = element { Some(text) } else { None }
-    }
 }
 
 impl<'a> Item<'a> for i64 {
-    const EXPECTED: &'static str = "an ARRAY of integers";
+    const EXPECTED_ARRAY: &'static str = "an ARRAY of integers";
 
     fn accepts(element: Element) -> bool {
         !matches!(element, Element::String | Element::Bool | Element::F32 | Element::F64)
@@ -168,29 +167,17 @@ impl<'a> Item<'a> for i64 {
 }
 
 impl<'a> Item<'a> for bool {
-    const EXPECTED: &'static str = "an ARRAY of BOOL";
+    const EXPECTED_ARRAY: &'static str = "an ARRAY of BOOL";
 
     fn accepts(element: Element) -> bool {
         element == Element::Bool
     }
-
-    fn from_element(element: Value<'a>) -> Option<Self> {
-        if let Value::Bool(flag) = element { Some(flag) } else { None }
-    }
 }
 
 impl<'a> Item<'a> for f32 {
-    const EXPECTED: &'static str = "an ARRAY of floats";
+    const EXPECTED_ARRAY: &'static str = "an ARRAY of floats";
 
     fn accepts(element: Element) -> bool {
         matches!(element, Element::F32 | Element::F64)
-    }
-
-    fn from_element(element: Value<'a>) -> Option<Self> {
-        match element {
-            Value::F32(x) => Some(x),
-            Value::F64(x) => Some(x as Self),
-            _ => None,
-        }
     }
 }

@@ -77,7 +77,7 @@ impl<'a> FromValue<'a> for Array<'a> {
 }
 
 impl<'a, T: Item<'a>> FromValue<'a> for Items<'a, T> {
-    const EXPECTED: &'static str = T::EXPECTED;
+    const EXPECTED: &'static str = T::EXPECTED_ARRAY;
     fn from_value(value: Value<'a>) -> Option<Self> {
         Array::from_value(value).and_then(Self::of)
     }

@@ -3,7 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Element, FileKind, Foreign, PartError, Shape};
+use super::{FileKind, Foreign, PartError, Shape};
 
 /// Why a file is not a readable GGUF file.
 ///
@@ -400,11 +400,5 @@ pub(super) fn shown(key: &[u8]) -> String {
 impl MetadataError {
     pub(super) fn unexpected(key: &str, expected: &'static str, found: String) -> Self {
         Self::Unexpected { key: key.to_owned(), expected, found }
-    }
-}
-
-impl core::fmt::Display for Element {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -1,7 +1,5 @@
 //! Recognises files of other formats by their first bytes.
 
-use std::fmt;
-
 /// The first bytes of a GGUF file.
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 /// Number of bytes of a file that are examined.
@@ -9,74 +7,50 @@ pub(super) const HEAD_BYTES: u64 = 1_024;
 /// Maximum number of characters of a text that a message quotes.
 const MAX_QUOTED: usize = 60;
 
-/// Format of a file that is not GGUF.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Advice for weights in another format.
+const CONVERT: &str =
+    "convert it with llama.cpp's convert_hf_to_gguf.py, or download the model as GGUF";
+
+/// Format of a file that is not GGUF, with advice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Foreign {
     /// The file is empty.
+    #[error("an empty file: download it again")]
     Empty,
     /// Zeros: space that a downloader has reserved.
+    #[error("a file that begins with zeros: the download is not complete, or the file is damaged")]
     Zeros,
     /// A Git LFS pointer file.
+    #[error("a Git LFS pointer: run `git lfs pull` in its repository, or download the file itself")]
     LfsPointer,
     /// A web page.
+    #[error("a web page (HTML): download the file itself, not the page that describes it")]
     Html,
     /// JSON or XML: a configuration, an index, or a server's error message.
+    #[error("{0}: download the model file itself (a server may have sent an error instead)")]
     Markup(&'static str),
     /// Weights in safetensors format.
+    #[error("a safetensors file: {CONVERT}")]
     Safetensors,
     /// A PyTorch checkpoint.
+    #[error("a PyTorch checkpoint: {CONVERT}")]
     PyTorch,
     /// An archive or compressed file, with the name of its format.
+    #[error("a {0} file: unpack it first")]
     Archive(&'static str),
     /// A model in a predecessor format of GGUF.
+    #[error("a model in a format older than GGUF: convert it again, or download the model as GGUF")]
     OldGgml,
     /// Weights in HDF5 format (Keras).
+    #[error("an HDF5 file: {CONVERT}")]
     Hdf5,
     /// A program.
+    #[error("a program (perhaps a llamafile): download the model as GGUF")]
     Executable,
     /// Other text, with its beginning.
+    #[error("text ({0:?}): download the model file itself")]
     Text(String),
-}
-
-impl fmt::Display for Foreign {
-    /// The format, and advice.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const CONVERT: &str =
-            "convert it with llama.cpp's convert_hf_to_gguf.py, or download the model as GGUF";
-        match self {
-            Self::Empty => f.write_str("an empty file: download it again"),
-            Self::Zeros => f.write_str(
-                "a file that begins with zeros: \
-                 the download is not complete, or the file is damaged",
-            ),
-            Self::LfsPointer => f.write_str(
-                "a Git LFS pointer: \
-                 run `git lfs pull` in its repository, or download the file itself",
-            ),
-            Self::Html => f.write_str(
-                "a web page (HTML): download the file itself, not the page that describes it",
-            ),
-            Self::Markup(format) => write!(
-                f,
-                "{format}: download the model file itself (a server may have sent an error instead)"
-            ),
-            Self::Safetensors => write!(f, "a safetensors file: {CONVERT}"),
-            Self::PyTorch => write!(f, "a PyTorch checkpoint: {CONVERT}"),
-            Self::Archive(format) => write!(f, "a {format} file: unpack it first"),
-            Self::OldGgml => f.write_str(
-                "a model in a format older than GGUF: \
-                 convert it again, or download the model as GGUF",
-            ),
-            Self::Hdf5 => write!(f, "an HDF5 file: {CONVERT}"),
-            Self::Executable => {
-                f.write_str("a program (perhaps a llamafile): download the model as GGUF")
-            }
-            Self::Text(beginning) => {
-                write!(f, "text ({beginning:?}): download the model file itself")
-            }
-        }
-    }
 }
 
 /// Formats with a fixed magic number. For zip archives see [`zip`].

@@ -171,9 +171,7 @@ impl Kept {
             return Err(GgufError::Changed { path, before: fingerprint.len, after: len });
         }
         let modified = |what| Err(GgufError::Modified { path: file.path().to_owned(), what });
-        let mut header = Vec::new();
-        grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
-        file.read_unchanged(len, 0, &mut header)?;
+        let header = read_header(file, fingerprint)?;
         if hash(&header) != fingerprint.header {
             return modified("its metadata or tensor table");
         }
@@ -187,9 +185,7 @@ impl Kept {
         let mut add = |bytes: &[u8]| digest = mix(digest, bytes);
         match self {
             Self::File { file, fingerprint, .. } => {
-                let mut header = Vec::new();
-                grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
-                file.read_unchanged(fingerprint.len, 0, &mut header)?;
+                let header = read_header(file, fingerprint)?;
                 add(&fingerprint.len.to_le_bytes());
                 add(&header);
                 let read = |at, part: &mut [u8]| file.read_unchanged(fingerprint.len, at, part);
@@ -218,6 +214,14 @@ impl Kept {
             Self::Memory { bytes, .. } => Gguf::new(bytes.clone()),
         }
     }
+}
+
+/// The header of a file again: metadata and tensor table.
+fn read_header(file: &ModelFile, fingerprint: &Fingerprint) -> Result<Vec<u8>, GgufError> {
+    let mut header = Vec::new();
+    grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
+    file.read_unchanged(fingerprint.len, 0, &mut header)?;
+    Ok(header)
 }
 
 /// A hash of the samples of a file's data, or of all data up to 1 MiB.

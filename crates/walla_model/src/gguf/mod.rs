@@ -298,7 +298,10 @@ impl Gguf {
     /// All tensors, in the order of the file, or of all parts; [`Matrix::tensor`] is an index into
     /// it.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
-        Tensors { file: self, index: 0, count: self.tensor_count() }
+        let tensors = self
+            .files()
+            .flat_map(|part| part.header.tensors.iter().map(move |tensor| part.info(tensor)));
+        tensors.collect::<Vec<_>>().into_iter()
     }
 
     /// The tensor at `index`, or `None` beyond the end.
@@ -487,30 +490,6 @@ impl Gguf {
         TensorError::Range { tensor: info.name.to_owned(), wanted, found: info.to_string() }
     }
 }
-
-/// The tensors of all parts, from `index` to `count`.
-struct Tensors<'a> {
-    file: &'a Gguf,
-    index: usize,
-    count: usize,
-}
-
-impl<'a> Iterator for Tensors<'a> {
-    type Item = TensorInfo<'a>;
-
-    fn next(&mut self) -> Option<TensorInfo<'a>> {
-        let tensor = self.file.tensor(self.index)?;
-        self.index += 1;
-        Some(tensor)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.count - self.index;
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for Tensors<'_> {}
 
 /// The byte range of `count` items of `bytes` bytes from item `first` on; `None` on overflow.
 fn byte_range(first: usize, count: usize, bytes: usize) -> Option<Range<usize>> {

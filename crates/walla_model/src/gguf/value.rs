@@ -1,34 +1,39 @@
 use core::fmt;
 
 use super::array::Array;
+use crate::names::named;
 
-/// The type of a metadata value that is not an array, or of an array's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// Unsigned, 8 bits.
-    U8,
-    /// Signed, 8 bits.
-    I8,
-    /// Unsigned, 16 bits.
-    U16,
-    /// Signed, 16 bits.
-    I16,
-    /// Unsigned, 32 bits.
-    U32,
-    /// Signed, 32 bits.
-    I32,
-    /// IEEE 754 binary32.
-    F32,
-    /// A byte, 0 or 1.
-    Bool,
-    /// A length and UTF-8.
-    String,
-    /// Unsigned, 64 bits.
-    U64,
-    /// Signed, 64 bits.
-    I64,
-    /// IEEE 754 binary64.
-    F64,
+named! {
+    /// The type of a metadata value that is not an array, or of an array's elements.
+    ///
+    /// The name is that in the format's specification.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Element {
+        /// Unsigned, 8 bits.
+        U8 = "UINT8",
+        /// Signed, 8 bits.
+        I8 = "INT8",
+        /// Unsigned, 16 bits.
+        U16 = "UINT16",
+        /// Signed, 16 bits.
+        I16 = "INT16",
+        /// Unsigned, 32 bits.
+        U32 = "UINT32",
+        /// Signed, 32 bits.
+        I32 = "INT32",
+        /// IEEE 754 binary32.
+        F32 = "FLOAT32",
+        /// A byte, 0 or 1.
+        Bool = "BOOL",
+        /// A length and UTF-8.
+        String = "STRING",
+        /// Unsigned, 64 bits.
+        U64 = "UINT64",
+        /// Signed, 64 bits.
+        I64 = "INT64",
+        /// IEEE 754 binary64.
+        F64 = "FLOAT64",
+    }
 }
 
 /// The code of an array, which is not an [`Element`].
@@ -37,40 +42,14 @@ pub(super) const ARRAY_CODE: u32 = 9;
 impl Element {
     /// The element with this code (`gguf_metadata_value_type`); `None` for arrays and unknown
     /// codes.
-    pub(super) const fn from_code(code: u32) -> Option<Self> {
-        Some(match code {
-            0 => Self::U8,
-            1 => Self::I8,
-            2 => Self::U16,
-            3 => Self::I16,
-            4 => Self::U32,
-            5 => Self::I32,
-            6 => Self::F32,
-            7 => Self::Bool,
-            8 => Self::String,
-            10 => Self::U64,
-            11 => Self::I64,
-            12 => Self::F64,
-            _ => return None,
-        })
+    pub(super) fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|element| element.code() == code)
     }
 
-    /// The inverse of [`Self::from_code`].
+    /// The inverse of [`Self::from_code`]: the elements in order, without the code of arrays.
     pub(super) const fn code(self) -> u32 {
-        match self {
-            Self::U8 => 0,
-            Self::I8 => 1,
-            Self::U16 => 2,
-            Self::I16 => 3,
-            Self::U32 => 4,
-            Self::I32 => 5,
-            Self::F32 => 6,
-            Self::Bool => 7,
-            Self::String => 8,
-            Self::U64 => 10,
-            Self::I64 => 11,
-            Self::F64 => 12,
-        }
+        let nth = self as u32;
+        if nth < ARRAY_CODE { nth } else { nth + 1 }
     }
 
     /// Bytes of one element; for a string, only the bytes of its length.
@@ -80,25 +59,6 @@ impl Element {
             Self::U16 | Self::I16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 | Self::String => 8,
-        }
-    }
-
-    /// The name in the format's specification.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "UINT8",
-            Self::I8 => "INT8",
-            Self::U16 => "UINT16",
-            Self::I16 => "INT16",
-            Self::U32 => "UINT32",
-            Self::I32 => "INT32",
-            Self::F32 => "FLOAT32",
-            Self::Bool => "BOOL",
-            Self::String => "STRING",
-            Self::U64 => "UINT64",
-            Self::I64 => "INT64",
-            Self::F64 => "FLOAT64",
         }
     }
 
@@ -206,21 +166,28 @@ impl Value<'_> {
         })
     }
 
+    /// The element and the bytes of a number or boolean.
+    pub(super) fn scalar(&self) -> Option<(Element, Vec<u8>)> {
+        Some(match *self {
+            Self::U8(n) => (Element::U8, n.to_le_bytes().to_vec()),
+            Self::I8(n) => (Element::I8, n.to_le_bytes().to_vec()),
+            Self::U16(n) => (Element::U16, n.to_le_bytes().to_vec()),
+            Self::I16(n) => (Element::I16, n.to_le_bytes().to_vec()),
+            Self::U32(n) => (Element::U32, n.to_le_bytes().to_vec()),
+            Self::I32(n) => (Element::I32, n.to_le_bytes().to_vec()),
+            Self::F32(n) => (Element::F32, n.to_le_bytes().to_vec()),
+            Self::Bool(b) => (Element::Bool, vec![b.into()]),
+            Self::U64(n) => (Element::U64, n.to_le_bytes().to_vec()),
+            Self::I64(n) => (Element::I64, n.to_le_bytes().to_vec()),
+            Self::F64(n) => (Element::F64, n.to_le_bytes().to_vec()),
+            Self::String(_) | Self::Array(_) | Self::Unreadable(_) => return None,
+        })
+    }
+
     /// Type, and for numbers and booleans the value; for error messages.
     pub(super) fn describe(&self) -> String {
         match self {
-            Self::U8(n) => format!("UINT8 {n}"),
-            Self::I8(n) => format!("INT8 {n}"),
-            Self::U16(n) => format!("UINT16 {n}"),
-            Self::I16(n) => format!("INT16 {n}"),
-            Self::U32(n) => format!("UINT32 {n}"),
-            Self::I32(n) => format!("INT32 {n}"),
-            Self::F32(n) => format!("FLOAT32 {n}"),
-            Self::Bool(b) => format!("BOOL {b}"),
             Self::String(_) => "a STRING".to_owned(),
-            Self::U64(n) => format!("UINT64 {n}"),
-            Self::I64(n) => format!("INT64 {n}"),
-            Self::F64(n) => format!("FLOAT64 {n}"),
             Self::Array(a) => match a.not_text() {
                 Some(index) => {
                     format!("an ARRAY of {} STRING, of which number {index} is not UTF-8", a.len())
@@ -228,6 +195,9 @@ impl Value<'_> {
                 None => format!("an ARRAY of {} {}", a.len(), a.element()),
             },
             Self::Unreadable(value) => value.to_string(),
+            number => {
+                format!("{} {number}", number.scalar().map_or("", |(element, _)| element.name()))
+            }
         }
     }
 }

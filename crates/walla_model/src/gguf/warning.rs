@@ -1,7 +1,5 @@
 //! Metadata defects that do not prevent loading, because walla does not use the value.
 
-use core::fmt;
-
 use super::{
     Element, Gguf, Value,
     error::shown,
@@ -13,10 +11,11 @@ const MAX_WARNINGS: usize = 16;
 
 /// A defect in a file's metadata. It is harmless as long as the key is not used; a reader that uses
 /// the key reports a [`MetadataError`](super::MetadataError).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufWarning {
     /// The value violates the format or has an unsupported type.
+    #[error("key {key:?} holds {found}: it is ignored")]
     Value {
         /// The key; truncated if it is long.
         key: String,
@@ -24,34 +23,26 @@ pub enum GgufWarning {
         found: String,
     },
     /// The key has several values.
+    #[error("key {key:?} appears twice")]
     Duplicate {
         /// The key; truncated if it is long.
         key: String,
     },
     /// The key is not UTF-8, so its value is skipped.
+    #[error("key {key:?} is not UTF-8: it is ignored")]
     KeyNotText {
         /// The key, with U+FFFD for bytes that are not UTF-8.
         key: String,
     },
     /// The key is empty.
+    #[error("the metadata has an empty key")]
     EmptyKey,
     /// Further defects, which are not listed.
+    #[error("{count} more defects in the metadata")]
     More {
         /// Their number.
         count: usize,
     },
-}
-
-impl fmt::Display for GgufWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Value { key, found } => write!(f, "key {key:?} holds {found}: it is ignored"),
-            Self::Duplicate { key } => write!(f, "key {key:?} appears twice"),
-            Self::KeyNotText { key } => write!(f, "key {key:?} is not UTF-8: it is ignored"),
-            Self::EmptyKey => f.write_str("the metadata has an empty key"),
-            Self::More { count } => write!(f, "{count} more defects in the metadata"),
-        }
-    }
 }
 
 impl Gguf {

@@ -75,27 +75,22 @@ impl Writer {
 
     /// Adds a UINT32.
     pub fn u32(&mut self, key: &str, value: u32) -> &mut Self {
-        if key == parse::ALIGNMENT_KEY {
-            self.alignment = Some(value);
-        }
-        self.entry(key, Element::U32, &value.to_le_bytes())
+        self.value(key, Value::U32(value))
     }
 
     /// Adds a FLOAT32.
     pub fn f32(&mut self, key: &str, value: f32) -> &mut Self {
-        self.entry(key, Element::F32, &value.to_le_bytes())
+        self.value(key, Value::F32(value))
     }
 
     /// Adds a BOOL.
     pub fn bool(&mut self, key: &str, value: bool) -> &mut Self {
-        self.entry(key, Element::Bool, &[value.into()])
+        self.value(key, Value::Bool(value))
     }
 
     /// Adds a STRING.
     pub fn str(&mut self, key: &str, value: &str) -> &mut Self {
-        self.key(key, Element::String.code());
-        put_text(&mut self.entries, value);
-        self
+        self.value(key, Value::String(value))
     }
 
     /// Adds an ARRAY of STRING.
@@ -105,7 +100,7 @@ impl Writer {
         values: impl ExactSizeIterator<Item = &'a str>,
     ) -> &mut Self {
         self.array(key, Element::String, values.len());
-        values.for_each(|text| put_text(&mut self.entries, text));
+        values.for_each(|text| put_text(&mut self.entries, text.as_bytes()));
         self
     }
 
@@ -132,35 +127,24 @@ impl Writer {
 
     /// Adds any value, for example one from another file.
     pub fn value(&mut self, key: &str, value: Value<'_>) -> &mut Self {
+        if let Some((element, raw)) = value.scalar() {
+            return self.entry(key, element, &raw);
+        }
         match value {
-            Value::U8(n) => self.entry(key, Element::U8, &n.to_le_bytes()),
-            Value::I8(n) => self.entry(key, Element::I8, &n.to_le_bytes()),
-            Value::U16(n) => self.entry(key, Element::U16, &n.to_le_bytes()),
-            Value::I16(n) => self.entry(key, Element::I16, &n.to_le_bytes()),
-            Value::U32(n) => self.u32(key, n),
-            Value::I32(n) => self.entry(key, Element::I32, &n.to_le_bytes()),
-            Value::F32(n) => self.f32(key, n),
-            Value::Bool(b) => self.bool(key, b),
-            Value::String(text) => self.str(key, text),
-            Value::U64(n) => self.entry(key, Element::U64, &n.to_le_bytes()),
-            Value::I64(n) => self.entry(key, Element::I64, &n.to_le_bytes()),
-            Value::F64(n) => self.entry(key, Element::F64, &n.to_le_bytes()),
-            Value::Array(array) => {
-                self.array(key, array.element(), array.len());
-                self.entries.extend_from_slice(array.payload());
-                self
-            }
+            Value::String(text) => self.text(key, text.as_bytes()),
+            Value::Unreadable(Unreadable::Text(bytes)) => self.text(key, bytes),
             Value::Unreadable(Unreadable::Bool(byte)) => self.entry(key, Element::Bool, &[byte]),
-            Value::Unreadable(Unreadable::Text(bytes)) => {
-                self.key(key, Element::String.code());
-                put_bytes(&mut self.entries, bytes);
-                self
-            }
             Value::Unreadable(Unreadable::Array(raw)) => {
                 self.key(key, ARRAY_CODE);
                 self.entries.extend_from_slice(raw);
                 self
             }
+            Value::Array(array) => {
+                self.array(key, array.element(), array.len());
+                self.entries.extend_from_slice(array.payload());
+                self
+            }
+            _ => self, // a number, which is written above
         }
     }
 
@@ -198,7 +182,7 @@ impl Writer {
         let alignment = self.alignment.map_or(parse::ALIGNMENT_DEFAULT, u64::from);
         let mut offset = 0_u64;
         for (name, ty, dims) in &self.tensors {
-            put_text(&mut header, name);
+            put_text(&mut header, name.as_bytes());
             header.extend((dims.len() as u32).to_le_bytes());
             header.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
             header.extend(ty.to_ggml().to_le_bytes());
@@ -213,14 +197,23 @@ impl Writer {
     }
 
     fn key(&mut self, key: &str, code: u32) {
-        put_text(&mut self.entries, key);
+        put_text(&mut self.entries, key.as_bytes());
         self.entries.extend(code.to_le_bytes());
         self.entry_count += 1;
     }
 
     fn entry(&mut self, key: &str, element: Element, raw: &[u8]) -> &mut Self {
+        if let (parse::ALIGNMENT_KEY, Element::U32, &[a, b, c, d]) = (key, element, raw) {
+            self.alignment = Some(u32::from_le_bytes([a, b, c, d]));
+        }
         self.key(key, element.code());
         self.entries.extend_from_slice(raw);
+        self
+    }
+
+    fn text(&mut self, key: &str, text: &[u8]) -> &mut Self {
+        self.key(key, Element::String.code());
+        put_text(&mut self.entries, text);
         self
     }
 
@@ -231,11 +224,7 @@ impl Writer {
     }
 }
 
-fn put_text(to: &mut Vec<u8>, text: &str) {
-    put_bytes(to, text.as_bytes());
-}
-
-fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+fn put_text(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend((bytes.len() as u64).to_le_bytes());
     to.extend_from_slice(bytes);
 }

@@ -307,18 +307,31 @@ fn byte_tokens(
     Ok(bytes)
 }
 
+/// A part of the vocabulary that its model needs.
+fn needed<T>(
+    vocabulary: &Vocabulary<'_>,
+    part: Option<T>,
+    key: &'static str,
+) -> Result<T, VocabularyError> {
+    let model = || vocabulary.model.to_owned();
+    part.ok_or_else(|| VocabularyError::Missing { model: model(), key })
+}
+
+/// Room for the pieces of all tokens.
+fn room_for(vocabulary: &Vocabulary<'_>) -> (Pieces, Index) {
+    let tokens = vocabulary.tokens.len();
+    let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
+    (Pieces::with_capacity(tokens, bytes), Index::with_capacity(tokens))
+}
+
 fn load_spm(
     vocabulary: &Vocabulary<'_>,
     kinds: &[Kind],
     ids: &SpecialIds,
     texts: &Texts,
 ) -> Result<(Pieces, Index, Model), VocabularyError> {
-    let scores = vocabulary.scores.as_deref().ok_or_else(|| VocabularyError::Missing {
-        model: vocabulary.model.to_owned(),
-        key: "tokenizer.ggml.scores",
-    })?;
-    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), texts.pieces.bytes());
-    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let scores = needed(vocabulary, vocabulary.scores.as_deref(), "tokenizer.ggml.scores")?;
+    let (mut pieces, mut index) = room_for(vocabulary);
     let mut spellable = Vec::with_capacity(vocabulary.tokens.len());
     for (id, ((text, kind), score)) in (0..).zip(vocabulary.tokens.iter().zip(kinds).zip(scores)) {
         if kind.is_any(Kind::SPECIAL) {
@@ -357,13 +370,8 @@ fn load_bpe(
     texts: &Texts,
     alphabet: Alphabet,
 ) -> Result<(Pieces, Index, Model), VocabularyError> {
-    let merges = vocabulary.merges.as_deref().ok_or_else(|| VocabularyError::Missing {
-        model: vocabulary.model.to_owned(),
-        key: "tokenizer.ggml.merges",
-    })?;
-    let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
-    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), bytes);
-    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let merges = needed(vocabulary, vocabulary.merges.as_deref(), "tokenizer.ggml.merges")?;
+    let (mut pieces, mut index) = room_for(vocabulary);
     let mut aliases = Vec::new();
     let mut spelled = Vec::new();
     for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
@@ -406,13 +414,8 @@ fn load_wordpiece(
     kinds: &[Kind],
     ids: &SpecialIds,
 ) -> Result<(Pieces, Index, Model), VocabularyError> {
-    let unknown = ids.unknown.ok_or_else(|| VocabularyError::Missing {
-        model: vocabulary.model.to_owned(),
-        key: "tokenizer.ggml.unknown_token_id",
-    })?;
-    let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
-    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), bytes);
-    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let unknown = needed(vocabulary, ids.unknown, "tokenizer.ggml.unknown_token_id")?;
+    let (mut pieces, mut index) = room_for(vocabulary);
     let mut max_piece_bytes = 0;
     for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
         let start = text.strip_prefix('▁').filter(|_| !kind.is_any(Kind::SPECIAL));

@@ -1,7 +1,7 @@
 //! Merges pairs of adjacent symbols, best pair first. Both tokenizer models use it, with different
 //! orders of pairs.
 
-use std::{cmp::Ordering, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// No neighbour.
 const NONE: u32 = u32::MAX;
@@ -28,7 +28,8 @@ pub(super) struct Pair {
     pub id: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Compared by `order` first. Of several with equal order at most one is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     /// Key in the upper half, left node in the lower half: the order of merging.
     order: u64,
@@ -38,26 +39,6 @@ struct Candidate {
     id: u32,
 }
 
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.order.cmp(&self.order) // the heap's maximum is the lowest order
-    }
-}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Candidate {}
-
 /// Linked symbols and a heap of candidate pairs, reused for each word.
 ///
 /// A word of n symbols looks up at most 3 n pairs (n - 1 initially, and two for each of at most n -
@@ -65,7 +46,7 @@ impl Eq for Candidate {}
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     nodes: Vec<Node>,
-    candidates: BinaryHeap<Candidate>,
+    candidates: BinaryHeap<Reverse<Candidate>>,
     /// Number of pair look-ups since the merger was created; measures its work.
     pub pairs_asked: u64,
 }
@@ -95,7 +76,7 @@ impl Merger {
         for right in 1..self.nodes.len() as u32 {
             self.ask(right - 1, right, &pair);
         }
-        while let Some(candidate) = self.candidates.pop() {
+        while let Some(Reverse(candidate)) = self.candidates.pop() {
             let left = candidate.order as u32;
             let Some((left_prev, right_next)) = self.join(left, &candidate) else {
                 continue;
@@ -122,7 +103,7 @@ impl Merger {
         self.pairs_asked += 1;
         if let Some(Pair { key, id }) = answer {
             let order = u64::from(key) << 32 | u64::from(left);
-            self.candidates.push(Candidate { order, right, len, id });
+            self.candidates.push(Reverse(Candidate { order, right, len, id }));
         }
     }
 

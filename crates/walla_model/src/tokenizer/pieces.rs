@@ -37,10 +37,6 @@ impl Pieces {
         self.ends.len() as u32 - 1
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();

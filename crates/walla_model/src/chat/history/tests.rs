@@ -1,5 +1,7 @@
 use super::*;
 
+mod actions;
+
 const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Observation];
 
 /// Every form that can be chosen: none has system messages anywhere without repetition.

@@ -56,21 +56,10 @@ pub enum PreTokenizer {
 
 impl PreTokenizer {
     /// One name per pre-tokenizer, for messages. [`from_name`](Self::from_name) accepts more names.
+    #[rustfmt::skip]
     pub const NAMES: [&'static str; 14] = [
-        "default",
-        "gpt-2",
-        "llama-bpe",
-        "dbrx",
-        "minicpm5",
-        "qwen2",
-        "qwen35",
-        "smollm",
-        "falcon",
-        "deepseek-llm",
-        "deepseek-coder",
-        "deepseek-v3",
-        "gpt-4o",
-        "tekken",
+        "default", "gpt-2", "llama-bpe", "dbrx", "minicpm5", "qwen2", "qwen35", "smollm", "falcon",
+        "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken",
     ];
 
     /// The pre-tokenizer with this name; `None` if it is not supported.

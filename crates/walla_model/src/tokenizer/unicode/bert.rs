@@ -1,7 +1,7 @@
 //! Characters as BERT's normaliser and pre-tokenizer see them. Their tables are older than those of
 //! the [other pre-tokenizers](super::Class), because the reference implementation's are.
 
-use super::bert_tables::{MARKS, MORE, ONE, OTHER, PUNCTUATION};
+use super::tables::{DECOMPOSED, MARKS, OTHER, PUNCTUATION, is_in};
 
 /// Whether the character is removed: control, format and private-use characters, U+FFFD.
 pub(crate) fn is_other(c: char) -> bool {
@@ -33,12 +33,6 @@ pub(crate) fn is_ideograph(c: char) -> bool {
     )
 }
 
-fn is_in(ranges: &[(u32, u32)], c: char) -> bool {
-    let c = u32::from(c);
-    let at = ranges.partition_point(|&(_, last)| last < c);
-    ranges.get(at).is_some_and(|&(first, _)| first <= c)
-}
-
 /// The canonical decomposition of a character that is no mark, without marks.
 pub(crate) fn decompose(c: char) -> impl Iterator<Item = char> {
     let mut parts = ['\0'; 3];
@@ -47,12 +41,10 @@ pub(crate) fn decompose(c: char) -> impl Iterator<Item = char> {
         [code, 0, 0]
     } else if let Some(parts) = syllable(code) {
         parts
-    } else if let Ok(at) = ONE.binary_search_by_key(&code, |&(from, _)| from) {
-        ONE.get(at).map_or([code, 0, 0], |&(_, to)| [to, 0, 0])
-    } else if let Ok(at) = MORE.binary_search_by_key(&code, |&(from, _)| from) {
-        MORE.get(at).map_or([code, 0, 0], |&(_, to)| to)
     } else {
-        [code, 0, 0]
+        let at = DECOMPOSED.binary_search_by_key(&code, |[from, ..]| *from);
+        let found = at.ok().and_then(|at| DECOMPOSED.get(at));
+        found.map_or([code, 0, 0], |&[_, parts @ ..]| parts)
     };
     for (part, code) in parts.iter_mut().zip(codes) {
         *part = char::from_u32(code).unwrap_or_default();
@@ -95,10 +87,10 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         for ranges in [&OTHER[..], &MARKS, &PUNCTUATION] {
-            assert!(ranges.iter().all(|(first, last)| first <= last));
-            assert!(ranges.is_sorted_by(|a, b| a.1 < b.0));
+            assert!(ranges.iter().all(|[first, last]| first <= last));
+            assert!(ranges.is_sorted_by(|a, b| a[1] < b[0]));
         }
-        assert!(ONE.is_sorted_by(|a, b| a.0 < b.0) && MORE.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(DECOMPOSED.is_sorted_by(|a, b| a[0] < b[0]));
     }
 
     #[test]

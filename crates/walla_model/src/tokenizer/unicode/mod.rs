@@ -4,10 +4,11 @@
 //! tables, pinned to Unicode 15.1, instead of using the version of the standard library.
 
 pub(crate) mod bert;
-mod bert_tables;
-mod changes;
+pub(crate) mod tables;
 
 use std::sync::LazyLock;
+
+use tables::CLASSES;
 
 /// Class of a character for a pre-tokenizer: its general category, except that white space is a
 /// separate class.
@@ -60,16 +61,16 @@ impl Class {
 }
 
 /// Classes of the first 128 characters, evaluated at compile time.
-#[expect(clippy::indexing_slicing, reason = "a constant: the compiler evaluates every index")]
-const ASCII: [Class; 128] = {
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates every index")]
+static ASCII: [Class; 128] = {
     let mut classes = [Class::Other; 128];
     let mut change = 0;
     let mut c = 0;
     while c < 128 {
-        if changes::CHANGES[change + 1] >> 3 == c as u32 {
+        if CLASSES[change + 1][0] >> 3 == c as u32 {
             change += 1;
         }
-        classes[c] = Class::from_bits(changes::CHANGES[change]);
+        classes[c] = Class::from_bits(CLASSES[change][0]);
         c += 1;
     }
     classes
@@ -92,7 +93,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(Table::expand);
 impl Table {
     fn expand() -> Self {
         let mut table = Self { stored: Vec::with_capacity(0x11_0000 / BLOCK), classes: Vec::new() };
-        let mut changes = changes::CHANGES.iter().copied().peekable();
+        let mut changes = CLASSES.as_flattened().iter().copied().peekable();
         let mut class = Class::Other;
         let mut block = [Class::Other; BLOCK];
         for first in (0..0x11_0000_u32).step_by(BLOCK) {

@@ -1,8 +1,8 @@
 //! Integer dot products in plain Rust: the same operations in the same order as the SIMD kernels.
 
 use walla_types::TensorType;
+use walla_types::blocks::{self, Block};
 
-use crate::blocks::{self, Block};
 use crate::quantize::Group;
 
 /// Dot product of one weight row (blocks in the file's layout) with one row of rounded activations.

@@ -1,6 +1,5 @@
 //! Lists with calls and results.
 
-use super::actions::ActionForm;
 use super::*;
 use crate::chat::Message;
 use crate::chat::calls::CallShape;
