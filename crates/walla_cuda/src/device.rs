@@ -342,15 +342,16 @@ impl Device for CudaDevice {
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
             let step_ring = self.prepare_step_ring(program)?;
-            let mut lowering = Lowering::new(
+            let lowering = Lowering::new(
                 &self.info.name,
                 &self.context,
                 &mut self.kernels,
                 &self.resources,
+                program,
                 (&workspace, memory.address()),
                 self.warpgroups,
             );
-            let launches = lowering.program(program)?;
+            let launches = lowering.launches()?;
             let (graph, mode) = self.capture_program(&launches)?;
             let id = GraphId(next(&self.resources.programs));
             let result_bytes = program.layout.result_bytes();
