@@ -159,11 +159,8 @@ impl Lowering<'_> {
             return Err(self.unsupported("a norm of queries or keys alone".to_owned()));
         }
         if let [Some(query), Some(key)] = head_norms {
-            for norm in [query, key] {
-                same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
-            }
-            head.query_norm = self.resources.vector(query.weight)?.memory.address();
-            head.key_norm = self.resources.vector(key.weight)?.memory.address();
+            head.query_norm = self.vector("head norm", query.weight, head_dim)?;
+            head.key_norm = self.vector("head norm", key.weight, head_dim)?;
             (head.query_eps, head.key_eps) = (query.eps, key.eps);
         }
         if let Some(rope) = op.rope {
@@ -367,10 +364,9 @@ impl Lowering<'_> {
         let (out, width) = self.slot(out)?;
         let state = self.states(layer, CacheLayer::ShortConv { width, taps })?;
         if taps == 0 || taps > MAX_TAPS {
-            return Err(self.unsupported(format!("convolutions of {} taps", taps)));
+            return Err(self.unsupported(format!("convolutions of {taps} taps")));
         }
-        let kernel = self.resources.vector(kernel)?;
-        same("convolution kernel", kernel.len, width * taps)?;
+        let kernel = self.vector("convolution kernel", kernel, width * taps)?;
         let products = self.at(Area::Products);
         for linear in inputs {
             same("convolution width", self.resources.matrix(linear.matrix)?.rows, width)?;
@@ -382,15 +378,8 @@ impl Lowering<'_> {
         };
         let input = self.input(x, Some(norm))?;
         self.linears(&input, &[part(0), part(1), part(2)], Epilogue::Store)?;
-        let params = ShortConvParams {
-            step: self.step()?,
-            products,
-            kernel: kernel.memory.address(),
-            state,
-            out,
-            width,
-            taps,
-        };
+        let params =
+            ShortConvParams { step: self.step()?, products, kernel, state, out, width, taps };
         let grid = [width.div_ceil(256), self.program.max_rows, 1];
         self.launch(("short_conv", "short_conv"), grid, 256, &params)?;
         if taps > 1 {

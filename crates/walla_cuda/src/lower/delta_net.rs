@@ -142,9 +142,7 @@ impl Lowering<'_> {
         ];
         let mut addresses = [0; 4];
         for (address, (vector, len)) in addresses.iter_mut().zip(vectors) {
-            let vector = self.resources.vector(*vector)?;
-            same("DeltaNet vector", vector.len, len)?;
-            *address = vector.memory.address();
+            *address = self.vector("DeltaNet vector", *vector, len)?;
         }
         let [kernel, decay, step_bias, _] = addresses;
 

@@ -360,11 +360,7 @@ impl Lowering<'_> {
     ) -> Result<(), DeviceError> {
         let router = self.resources.matrix(op.router)?;
         let bias = match op.selection_bias {
-            Some(bias) => {
-                let bias = self.resources.vector(bias)?;
-                same("selection bias", bias.len, choices.experts)?;
-                bias.memory.address()
-            }
+            Some(bias) => self.vector("selection bias", bias, choices.experts)?,
             None => 0,
         };
         let (squares, squares_count) = x.squares.unwrap_or_default();

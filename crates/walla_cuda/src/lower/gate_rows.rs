@@ -161,14 +161,12 @@ impl Lowering<'_> {
         (heads, head_dim): (u32, u32),
         norm: &Norm,
     ) -> Result<(), DeviceError> {
-        let weight = self.resources.vector(norm.weight)?;
-        same("head norm", weight.len, head_dim)?;
         let params = GateRowsParams {
             y: at,
             y_stride: stride,
             out: at,
             out_stride: stride,
-            head_norm: weight.memory.address(),
+            head_norm: self.vector("head norm", norm.weight, head_dim)?,
             width: heads * head_dim,
             head_dim,
             eps: norm.eps,

@@ -85,9 +85,8 @@ impl Lowering<'_> {
         let mut params =
             AddNormParams { step: self.step()?, y, x, width, scale, ..Default::default() };
         if let Some(norm) = post_norm {
-            let weight = self.resources.vector(norm.weight)?;
-            same("post norm", weight.len, width)?;
-            (params.weight, params.eps) = (weight.memory.address(), norm.eps);
+            params.weight = self.vector("post norm", norm.weight, width)?;
+            params.eps = norm.eps;
         }
         let is_on_tensor_cores = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
         if let Some(norm) = next_norm.filter(|_| is_on_tensor_cores) {
@@ -176,11 +175,7 @@ impl Lowering<'_> {
     pub(super) fn input(&self, slot: Slot, norm: Option<&Norm>) -> Result<Input, DeviceError> {
         let (x, width) = self.slot(slot)?;
         let norm = match norm {
-            Some(norm) => {
-                let weight = self.resources.vector(norm.weight)?;
-                same("norm width", weight.len, width)?;
-                Some((weight.memory.address(), norm.eps))
-            }
+            Some(norm) => Some((self.vector("norm width", norm.weight, width)?, norm.eps)),
             None => None,
         };
         Ok(Input {
@@ -293,11 +288,7 @@ impl Lowering<'_> {
         }
         same("input width", matrix.cols, input.width)?;
         let bias = match part.linear.bias {
-            Some(bias) => {
-                let bias = self.resources.vector(bias)?;
-                same("bias", bias.len, matrix.rows)?;
-                bias.memory.address()
-            }
+            Some(bias) => self.vector("bias", bias, matrix.rows)?,
             None => 0,
         };
         let (out, out_stride) = (part.out, part.stride);

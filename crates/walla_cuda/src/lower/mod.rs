@@ -20,7 +20,7 @@ mod tiling;
 mod workspace;
 
 use bytemuck::Pod;
-use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot};
+use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot, VectorId};
 
 use self::attention::Qkv;
 pub(crate) use self::delta_net::DeltaState;
@@ -285,6 +285,13 @@ impl Lowering<'_> {
         let desc = self.program.slots.get(index).ok_or_else(|| unknown(&slot))?;
         let offset = self.workspace.slots.get(index).ok_or_else(|| unknown(&slot))?;
         Ok((self.base + *offset as u64, desc.width))
+    }
+
+    /// Address of a vector of `len` numbers.
+    fn vector(&self, what: &str, vector: VectorId, len: u32) -> Result<Address, DeviceError> {
+        let vector = self.resources.vector(vector)?;
+        same(what, vector.len, len)?;
+        Ok(vector.memory.address())
     }
 
     /// Address of an area of the workspace.
