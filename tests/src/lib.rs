@@ -8,8 +8,6 @@
 
 mod oracle;
 
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, evaluator, oracle_models};
@@ -26,12 +24,6 @@ pub fn data(name: &str) -> PathBuf {
     let mut paths = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter();
     let found = paths.find(|path| path.exists());
     found.unwrap_or_else(|| panic!("no {name} in {FOLDERS:?}: see CONTRIBUTING.md"))
-}
-
-/// Reports on standard error that a test is skipped, and why: the standard output of a passing test
-/// is not shown.
-pub fn say_skipped(why: impl Display) {
-    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
 }
 
 #[cfg(test)]

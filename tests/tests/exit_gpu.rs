@@ -1,5 +1,5 @@
 //! An engine ends on a real GPU with 64 agents in mid-reply: measures when hosts are notified and
-//! when the memory is free again. Needs a GPU: without one it reports that it is skipped.
+//! when the memory is free again. Needs a GPU.
 //!
 //! `WALLA_TEST_EXIT_CYCLES` sets the number of engines (default 3), `WALLA_TEST_EXIT_LAYERS` the
 //! layers of the model (default 4; 16 is the whole shape of Llama 3.2 1B).
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, OpenOptions, Registry};
 use walla_doubles::synth::{self, Mixture, Model};
+use walla_reference_test::gpu_test;
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineOptions, FrameBudget, ModelSource, Pacing, Prompt,
     ReplyEvent,
 };
-use walla_tests::say_skipped;
 use walla_types::TokenId;
 
 const AGENTS: u32 = 64;
@@ -69,12 +69,8 @@ fn speaking(model: &'static [u8]) -> (Engine, Client) {
     (engine, client)
 }
 
-#[test]
+#[gpu_test]
 fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
-    if let Err(reason) = CudaBackend::from_env().devices() {
-        say_skipped(reason);
-        return;
-    }
     let shape = Model { layers: number("WALLA_TEST_EXIT_LAYERS", 4), ..Model::LLAMA_3_2_1B };
     let model = synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes all");
     let model: &'static [u8] = model.leak();

@@ -1,5 +1,4 @@
-//! A real GPU is lost while an engine generates, in a separate process. Needs a GPU: without one it
-//! reports that it is skipped.
+//! A real GPU is lost while an engine generates, in a separate process. Needs a GPU.
 //!
 //! The model is a real one. Along its greedy replies the gap between the best two tokens is larger
 //! than the rounding errors of GPU and CPU, so every reply is the same on both devices.
@@ -11,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, Registry};
+use walla_device::Registry;
 use walla_doubles::{FaultPlan, FaultyBackend};
+use walla_reference_test::gpu_test;
 use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, FrameBudget, ModelSource,
     Pacing, Prompt, ReplyEvent, ReplyId,
 };
-use walla_tests::{data, say_skipped};
+use walla_tests::data;
 use walla_types::{Sampling, TokenId};
 
 /// Set in the process that breaks its GPU.
@@ -30,17 +30,13 @@ const BROKEN_STEP: u64 = 9;
 
 const REPLY_TOKENS: u32 = 24;
 
-#[test]
+#[gpu_test]
 fn a_gpu_lost_during_a_conversation_loses_no_reply() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }
-    if let Err(reason) = CudaBackend::from_env().devices() {
-        say_skipped(reason);
-        return;
-    }
     let exe = std::env::current_exe().expect("it runs");
-    let arguments = ["--exact", NAME, "--nocapture"];
+    let arguments = ["--exact", NAME, "--nocapture", "--include-ignored"];
     let output = Process::new(exe).args(arguments).env(CHILD, "1").output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);

@@ -1,17 +1,12 @@
-//! Every reference model on a GPU: alone, batched, in chunks and token by token. Without a GPU it
-//! reports that it is skipped.
+//! Every reference model on a GPU: alone, batched, in chunks and token by token. Without a GPU
+//! these tests are ignored.
 
 use std::fmt::Write;
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
-use walla_tests::{Class, Differences, OracleModel, oracle_models, say_skipped};
-
-/// Whether there is a GPU.
-fn has_gpu() -> bool {
-    let found = CudaBackend::from_env().devices();
-    found.map_err(say_skipped).is_ok()
-}
+use walla_reference_test::gpu_test;
+use walla_tests::{Class, Differences, OracleModel, oracle_models};
 
 /// The first GPU, or the GPU that `WALLA_TEST_DEVICE` names.
 fn gpu() -> Box<dyn Device> {
@@ -46,11 +41,8 @@ fn times_the_limits(model: &OracleModel) -> (f64, f64) {
 
 /// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of
 /// such an engine. Prints the differences of each model over all of its sequences.
-#[test]
+#[gpu_test]
 fn every_model_is_within_half_tolerance() {
-    if !has_gpu() {
-        return;
-    }
     let (mut table, mut beyond) = (String::new(), Vec::new());
     for model in models() {
         let mut all = Differences::default();
@@ -78,11 +70,8 @@ fn every_model_is_within_half_tolerance() {
 
 /// The batch composition and the split into steps do not change any bit: one token of each per
 /// step, seven, or as many as fit; alone or together.
-#[test]
+#[gpu_test]
 fn steps_of_any_size_and_any_batch_give_the_same_bits() {
-    if !has_gpu() {
-        return;
-    }
     for model in models() {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);

@@ -10,6 +10,10 @@ const ROWS: u32 = 70;
 /// Prefixes of the note of a row without a test.
 const EXCUSES: &[&str] = &["not applicable:", "open:"];
 
+/// Attributes of tests.
+const ATTRIBUTES: &[&str] =
+    &["#[test]", "#[tokio::test", "#[gpu_test]", "#[walla_reference_test::gpu_test]"];
+
 /// Runs `xtask matrix`.
 ///
 /// # Errors
@@ -103,7 +107,7 @@ fn has_test(text: &str, name: &str) -> bool {
     lines.iter().enumerate().filter(|(_, line)| is_head(line)).any(|(at, _)| {
         // Other attributes and comments may be between the attribute and the function.
         let above = lines[..at].iter().rev().take_while(|line| **line != "}" && !line.is_empty());
-        above.clone().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+        above.clone().any(|line| ATTRIBUTES.iter().any(|it| line.starts_with(it)))
     })
 }
 
@@ -112,7 +116,7 @@ mod tests {
     use super::*;
 
     const CODE: &str = "fn helper() {}\n\n/// Why.\n#[test]\n#[ignore = \"slow\"]\nfn one() {}\n\n\
-                        #[tokio::test]\nasync fn two() {}\n\nfn three() {}\n";
+                        #[tokio::test]\nasync fn two() {}\n\nfn three() {}\n\n#[gpu_test]\nfn four() {}\n";
 
     fn of_row(cells: &str) -> Vec<String> {
         let others = (2..=ROWS).map(|n| format!("| {n} | a | b | `x.rs` `one` | |\n"));

@@ -39,8 +39,7 @@ pub(crate) fn create(
         }
     }
     // Check the total before any part is allocated.
-    let blocks: Vec<usize> =
-        sizes.iter().flat_map(LayerBytes::blocks).map(|bytes| aligned(*bytes)).collect();
+    let blocks: Vec<usize> = sizes.iter().flatten().map(|bytes| aligned(*bytes)).collect();
     let wanted: usize = blocks.iter().sum();
     let free_bytes = context.memory_left_bytes()?;
     if (wanted + recent_bytes) as u64 > free_bytes {
@@ -53,7 +52,7 @@ pub(crate) fn create(
     let mut blocks = blocks.into_iter();
     let mut layers = Vec::with_capacity(desc.layers.len());
     for (layer, bytes) in desc.layers.iter().zip(&sizes) {
-        let own: Vec<_> = blocks.by_ref().take(bytes.blocks().len()).collect();
+        let own: Vec<_> = blocks.by_ref().take(bytes.len()).collect();
         layers.extend(match (layer, &own[..]) {
             (CacheLayer::Kv { .. }, &[keys, values]) => {
                 Some(LayerMemory::Kv { keys, values, scales: None })
@@ -79,10 +78,8 @@ pub(crate) fn resize(context: &Context, cache: &Cache, pages: u32) -> Result<Res
     let Some(arena) = cache.arena else { return Ok(Resized::default()) };
     let desc = &cache.desc;
     let shorter = CacheDesc { pages: pages.clamp(1, desc.pages), ..desc.clone() };
-    let kept = |layer: &CacheLayer| {
-        layer_bytes(&shorter, layer).map(|bytes| bytes.blocks().to_vec()).unwrap_or_default()
-    };
-    let kept: Vec<usize> = desc.layers.iter().flat_map(kept).collect();
+    let kept: Vec<usize> =
+        desc.layers.iter().filter_map(|layer| layer_bytes(&shorter, layer)).flatten().collect();
     context.resize_arena(arena, WHAT, &kept)
 }
 
@@ -91,25 +88,9 @@ fn aligned(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(256)
 }
 
-/// Bytes of a layer's blocks: keys and values, with their scales if any; or a state.
-enum LayerBytes {
-    Plain([usize; 2]),
-    Scaled([usize; 4]),
-    State([usize; 1]),
-}
-
-impl LayerBytes {
-    fn blocks(&self) -> &[usize] {
-        match self {
-            Self::Plain(blocks) => blocks,
-            Self::Scaled(blocks) => blocks,
-            Self::State(blocks) => blocks,
-        }
-    }
-}
-
-/// Bytes of a layer; `None` on overflow.
-fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
+/// Bytes of a layer's blocks: keys and values, with their scales if any; or a state. `None` on
+/// overflow.
+fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<Vec<usize>> {
     let product = |factors: &[u32]| {
         factors.iter().try_fold(1_usize, |product, f| product.checked_mul(*f as usize))
     };
@@ -120,18 +101,18 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
             let numbers = numbers.checked_mul(desc.kv_type.bytes())?;
             let scales = cells.checked_mul(desc.kv_type.scale_bytes())?;
             Some(match scales {
-                0 => LayerBytes::Plain([numbers; 2]),
-                _ => LayerBytes::Scaled([numbers, numbers, scales, scales]),
+                0 => vec![numbers; 2],
+                _ => vec![numbers, numbers, scales, scales],
             })
         }
         CacheLayer::ShortConv { width, taps } => {
             let numbers = product(&[desc.max_sequences, taps.saturating_sub(1), width])?;
-            Some(LayerBytes::State([numbers.checked_mul(4)?]))
+            Some(vec![numbers.checked_mul(4)?])
         }
         CacheLayer::DeltaNet(shape) => {
             let numbers = DeltaState::of(shape)?.numbers as usize;
             let numbers = numbers.checked_mul(desc.max_sequences as usize)?;
-            Some(LayerBytes::State([numbers.checked_mul(4)?]))
+            Some(vec![numbers.checked_mul(4)?])
         }
     }
 }

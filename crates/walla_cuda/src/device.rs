@@ -176,8 +176,10 @@ impl CudaDevice {
     }
 }
 
-fn next<T>(list: &[T]) -> u32 {
-    list.len() as u32
+/// Adds an item and returns its index.
+fn add<T>(list: &mut Vec<T>, item: T) -> u32 {
+    list.push(item);
+    (list.len() - 1) as u32
 }
 
 fn range(
@@ -231,8 +233,7 @@ impl Device for CudaDevice {
         } else {
             self.used.weight_bytes += bytes;
         }
-        let id = MatrixId(next(&self.resources.matrices));
-        self.resources.matrices.push(Matrix {
+        let matrix = Matrix {
             name: desc.name.to_owned(),
             ty: desc.ty,
             rows: desc.rows,
@@ -241,17 +242,15 @@ impl Device for CudaDevice {
             weight,
             #[cfg(feature = "cupti")]
             memory: loaded.memory,
-        });
-        Ok(id)
+        };
+        Ok(MatrixId(add(&mut self.resources.matrices, matrix)))
     }
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         let memory = self.context.allocate(name, size_of_val(values))?;
         self.staging.copy(&self.context, bytemuck::cast_slice(values), &memory)?;
         self.used.weight_bytes += memory.bytes() as u64;
-        let id = VectorId(next(&self.resources.vectors));
-        self.resources.vectors.push(Vector { memory, len: values.len() as u32 });
-        Ok(id)
+        Ok(VectorId(add(&mut self.resources.vectors, Vector { memory, len: values.len() as u32 })))
     }
 
     fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
@@ -259,14 +258,13 @@ impl Device for CudaDevice {
         let bytes = bytemuck::cast_slice(desc.frequencies);
         self.staging.copy(&self.context, bytes, &frequencies)?;
         self.used.weight_bytes += frequencies.bytes() as u64;
-        let id = RopeId(next(&self.resources.ropes));
-        self.resources.ropes.push(Rope {
+        let rope = Rope {
             frequencies,
             pairs_count: desc.frequencies.len() as u32,
             magnitude: desc.magnitude,
             pairs: desc.pairs,
-        });
-        Ok(id)
+        };
+        Ok(RopeId(add(&mut self.resources.ropes, rope)))
     }
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
@@ -276,9 +274,7 @@ impl Device for CudaDevice {
         let table = cache::layer_table(desc, &cache.layers, &self.resources)?;
         self.staging.copy(&self.context, bytemuck::cast_slice(&table), &cache.table)?;
         self.used.cache_bytes += bytes;
-        let id = CacheId(next(&self.resources.caches));
-        self.resources.caches.push(cache);
-        Ok(id)
+        Ok(CacheId(add(&mut self.resources.caches, cache)))
     }
 
     fn resize_cache(&mut self, cache: CacheId, pages: u32) -> Result<(), DeviceError> {
@@ -296,17 +292,14 @@ impl Device for CudaDevice {
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
         let memory = self.zeroed(self.context.allocate(what, bytes)?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
-        let id = BufferId(next(&self.resources.buffers));
-        self.resources.buffers.push(memory);
-        Ok(id)
+        Ok(BufferId(add(&mut self.resources.buffers, memory)))
     }
 
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
         let memory = self.context.allocate_pinned(what, bytes)?;
         self.used.host_bytes += memory.bytes() as u64;
-        let id = HostId(next(&self.resources.hosts));
-        self.resources.hosts.push(Host { memory, copies: Vec::with_capacity(8), written: None });
-        Ok(id)
+        let host = Host { memory, copies: Vec::with_capacity(8), written: None };
+        Ok(HostId(add(&mut self.resources.hosts, host)))
     }
 
     fn create_mapped(
@@ -319,16 +312,12 @@ impl Device for CudaDevice {
 
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
         let raw = self.context.create_stream(priority)?;
-        let id = StreamId(next(&self.resources.streams));
-        self.resources.streams.push(StreamState::new(raw));
-        Ok(id)
+        Ok(StreamId(add(&mut self.resources.streams, StreamState::new(raw))))
     }
 
     fn create_event(&mut self) -> Result<EventId, DeviceError> {
         let raw = self.context.create_event()?;
-        let id = EventId(next(&self.resources.events));
-        self.resources.events.push(EventState { raw, recorded: None, word: None });
-        Ok(id)
+        Ok(EventId(add(&mut self.resources.events, EventState { raw, recorded: None, word: None })))
     }
 
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
@@ -342,20 +331,21 @@ impl Device for CudaDevice {
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
             let step_ring = self.prepare_step_ring(program)?;
-            let mut lowering = Lowering::new(
+            let lowering = Lowering::new(
                 &self.info.name,
                 &self.context,
                 &mut self.kernels,
                 &self.resources,
+                program,
                 (&workspace, memory.address()),
                 self.warpgroups,
             );
-            let launches = lowering.program(program)?;
+            let launches = lowering.launches()?;
             let (graph, mode) = self.capture_program(&launches)?;
-            let id = GraphId(next(&self.resources.programs));
             let result_bytes = program.layout.result_bytes();
-            self.resources.programs.push(ProgramState { launches, result_bytes, graph, step_ring });
-            prepared.push(Prepared { graph: id, mode });
+            let program = ProgramState { launches, result_bytes, graph, step_ring };
+            let graph = GraphId(add(&mut self.resources.programs, program));
+            prepared.push(Prepared { graph, mode });
         }
         self.context.synchronize()?;
         Ok(prepared)

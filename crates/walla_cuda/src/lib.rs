@@ -16,6 +16,7 @@ mod enqueue;
 mod fetch;
 mod images;
 #[cfg(test)]
+#[path = "tests/kernel_source.rs"]
 mod kernel_source;
 mod kernels;
 mod loading;

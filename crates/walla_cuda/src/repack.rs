@@ -241,44 +241,22 @@ impl Tile<'_> {
                 }
             }
             TensorType::Q4_0 | TensorType::Q4_1 | TensorType::Q5_0 | TensorType::Q5_1 => {
-                for (b, block) in bytes.chunks_exact(ty.block_bytes()).enumerate() {
-                    self.put_block(row, b, block);
-                }
+                self.put_blocks(row, bytes.chunks_exact(ty.block_bytes()), Self::put_block);
             }
             TensorType::Q4K | TensorType::Q5K => {
-                for (s, block) in bytes.chunks_exact(ty.block_bytes()).enumerate() {
-                    self.put_k_block(row, s, block);
-                }
+                self.put_blocks(row, bytes.chunks_exact(ty.block_bytes()), Self::put_k_block);
             }
-            TensorType::Q6K => {
-                for (s, block) in bytes.chunks_exact(210).enumerate() {
-                    self.put_q6_k_block(row, s, block);
-                }
-            }
-            TensorType::Q2K => {
-                for (s, block) in bytes.chunks_exact(84).enumerate() {
-                    self.put_q2_k_block(row, s, block);
-                }
-            }
-            TensorType::Q3K => {
-                for (s, block) in bytes.chunks_exact(110).enumerate() {
-                    self.put_q3_k_block(row, s, block);
-                }
-            }
+            TensorType::Q6K => self.put_blocks(row, bytes.chunks_exact(210), Self::put_q6_k_block),
+            TensorType::Q2K => self.put_blocks(row, bytes.chunks_exact(84), Self::put_q2_k_block),
+            TensorType::Q3K => self.put_blocks(row, bytes.chunks_exact(110), Self::put_q3_k_block),
             TensorType::Iq4Nl => {
-                for (b, block) in bytes.chunks_exact(18).enumerate() {
-                    self.put_iq4_nl_block(row, b, block);
-                }
+                self.put_blocks(row, bytes.chunks_exact(18), Self::put_iq4_nl_block);
             }
             TensorType::Iq4Xs => {
-                for (s, block) in bytes.chunks_exact(136).enumerate() {
-                    self.put_iq4_xs_block(row, s, block);
-                }
+                self.put_blocks(row, bytes.chunks_exact(136), Self::put_iq4_xs_block);
             }
             TensorType::Mxfp4 => {
-                for (b, block) in bytes.chunks_exact(17).enumerate() {
-                    self.put_mxfp4_block(row, b, block);
-                }
+                self.put_blocks(row, bytes.chunks_exact(17), Self::put_mxfp4_block);
             }
             TensorType::BF16 => {
                 for (b, block) in bytes.chunks(64).enumerate() {
@@ -403,6 +381,15 @@ impl Tile<'_> {
                 }
             }
         }
+    }
+
+    fn put_blocks<'b>(
+        &mut self,
+        row: usize,
+        blocks: impl Iterator<Item = &'b [u8]>,
+        put: impl Fn(&mut Self, usize, usize, &[u8]),
+    ) {
+        blocks.enumerate().for_each(|(index, block)| put(self, row, index, block));
     }
 
     /// Q4_0, Q4_1, Q5_0, Q5_1: scale (and minimum), (four bytes of fifth bits,) 16 bytes whose

@@ -2,18 +2,15 @@
 
 use walla_cuda::CudaBackend;
 use walla_cuda::timing::{Method, TimingOptions};
-use walla_device::{Backend, Device, OpenOptions, StreamPriority};
+use walla_device::{Device, OpenOptions, StreamPriority};
+use walla_reference_test::gpu_test;
 
 /// Bytes read by one run: several times any L2 cache, some 120 us on an H200.
 const BYTES: u64 = 512 << 20;
 
-#[test]
+#[gpu_test]
 fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
     let backend = CudaBackend::from_env();
-    if let Err(reason) = backend.devices() {
-        println!("SKIPPED: {reason}");
-        return;
-    }
     let mut device = backend.open_gpu("cuda:0", &OpenOptions::default()).unwrap();
     let stream = device.create_stream(StreamPriority::Low).unwrap();
     // Two buffers in alternation, so that a replay finds neither in the cache.
@@ -38,7 +35,7 @@ fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
     // closely.
     assert!(close(replays.median_micros(), events.median_micros(), 0.08));
     if let Some(why) = &records.fallback {
-        println!("SKIPPED the records: {why}");
+        println!("no records: {why}");
         assert_eq!(records.method, Method::Events);
         return;
     }
@@ -48,13 +45,9 @@ fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
     assert_eq!(records.runs.len(), records.span_micros.len());
 }
 
-#[test]
+#[gpu_test]
 fn runs_of_changing_kernels_are_refused() {
     let backend = CudaBackend::from_env();
-    if backend.devices().is_err() {
-        println!("SKIPPED: no GPU");
-        return;
-    }
     let mut device = backend.open_gpu("cuda:0", &OpenOptions::default()).unwrap();
     let stream = device.create_stream(StreamPriority::Low).unwrap();
     let read = device.prepare_read(1 << 20).unwrap();

@@ -8,7 +8,7 @@ use common::eventually;
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, EngineStats, FrameBudget, ModelSource, Pacing,
-    Prompt, ReplyEvent, default_registry,
+    Prompt, ReplyEvent,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -121,14 +121,10 @@ fn kv_memory_changes_do_not_change_replies_on_the_cpu() {
     assert!(still.texts.iter().all(|text| !text.is_empty()));
 }
 
-/// Needs a GPU: without one it prints that it is skipped.
-#[test]
+#[cfg(feature = "cuda")]
+#[walla_reference_test::gpu_test]
 fn kv_memory_changes_do_not_change_replies_on_a_gpu() {
-    let registry = default_registry();
-    if !registry.devices().iter().any(|(info, _)| info.name == "cuda:0") {
-        println!("SKIPPED: no cuda:0 in this build on this machine");
-        return;
-    }
+    let registry = walla_runtime::default_registry();
     let free_bytes = || {
         let device = registry.open("cuda:0", &walla_device::OpenOptions::default()).unwrap();
         device.info().memory_free_bytes.unwrap()

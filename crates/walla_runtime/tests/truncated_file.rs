@@ -19,7 +19,7 @@ use walla_runtime::{
 };
 use walla_types::TokenId;
 
-/// The task of a child process. Without it, the child's test does nothing.
+/// The task of a child process.
 const TASK: &str = "WALLA_TRUNCATED_FILE_TASK";
 const FILE: &str = "WALLA_TRUNCATED_FILE";
 const MOMENT: &str = "WALLA_TRUNCATED_FILE_MOMENT";
@@ -52,8 +52,9 @@ fn wait() {
 }
 
 #[test]
+#[ignore = "a child process of the other tests"]
 fn child() {
-    let (Ok(task), Ok(path)) = (std::env::var(TASK), std::env::var(FILE)) else { return };
+    let [task, path] = [TASK, FILE].map(|name| std::env::var(name).expect("set by the parent"));
     let path = PathBuf::from(path);
     let outcome = match task.as_str() {
         "load" => load_in_moments(&path),
@@ -166,7 +167,7 @@ struct Loader {
 impl Loader {
     fn start(task: &str, path: &Path, moment: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"))
-            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
             .env(FILE, path)
             .env(MOMENT, moment.to_string())

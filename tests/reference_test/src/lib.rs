@@ -1,8 +1,9 @@
-//! Tests that need the reference data, `shared/data` next to the checkout.
+//! Tests that need the reference data, `shared/data` next to the checkout, or an NVIDIA GPU.
 //!
-//! The test harness cannot skip a test while it runs, and a test without its data must not pass. So
-//! [`macro@reference_test`] decides when the test is compiled. The build script looks for the
-//! folder: after the folder was added, run `cargo clean -p walla_reference_test`.
+//! The test harness cannot skip a test while it runs, and a test without what it needs must not
+//! pass. So [`macro@reference_test`] and [`macro@gpu_test`] decide when the test is compiled. The
+//! build script looks for the folder and the GPU: after one was added, run
+//! `cargo clean -p walla_reference_test`.
 
 use proc_macro::TokenStream;
 
@@ -12,12 +13,18 @@ const HAS_DATA: bool = cfg!(reference_data);
 /// As `#[test]`, and `#[ignore]` with the reason if the reference data is absent.
 #[proc_macro_attribute]
 pub fn reference_test(_arguments: TokenStream, test: TokenStream) -> TokenStream {
-    let attributes = if HAS_DATA {
-        "#[test]"
-    } else {
-        "#[test] #[ignore = \"needs the reference data, see CONTRIBUTING.md\"]"
-    };
-    let mut tokens: TokenStream = attributes.parse().unwrap_or_default();
+    test_if(HAS_DATA, "needs the reference data, see CONTRIBUTING.md", test)
+}
+
+/// As `#[test]`, and `#[ignore]` with the reason if there is no GPU.
+#[proc_macro_attribute]
+pub fn gpu_test(_arguments: TokenStream, test: TokenStream) -> TokenStream {
+    test_if(cfg!(gpu), "needs a GPU, see CONTRIBUTING.md", test)
+}
+
+fn test_if(has_needs: bool, reason: &str, test: TokenStream) -> TokenStream {
+    let ignore = if has_needs { "" } else { &format!("#[ignore = {reason:?}]") };
+    let mut tokens: TokenStream = format!("#[test] {ignore}").parse().unwrap_or_default();
     tokens.extend(test);
     tokens
 }

@@ -10,7 +10,8 @@ use walla_device::{Backend, Device, KvType, OpenOptions};
 use walla_doubles::synth::{self, Experts, Gemma4, Mixture, Model};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
-use walla_tests::{bits, say_skipped};
+use walla_reference_test::gpu_test;
+use walla_tests::bits;
 use walla_types::{MAX_PENALTY_WINDOW, SeqId, TokenId};
 
 const SEQUENCES: u32 = 3;
@@ -167,21 +168,18 @@ fn shared_keys_take_no_memory() {
     assert_eq!(four - tokens, 2 * (two - tokens));
 }
 
-/// A GPU, if there is one.
-fn gpu() -> Option<Box<dyn Device>> {
-    let backend = CudaBackend::from_env();
-    backend.devices().map_err(say_skipped).ok()?;
+/// The first GPU, or the GPU that `WALLA_TEST_DEVICE` names.
+fn gpu() -> Box<dyn Device> {
     let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
-    Some(backend.open(&name, &OpenOptions::default()).expect("it opens"))
+    CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("it opens")
 }
 
 /// The types that a GPU has kernels for, and two in the layout of another.
-#[test]
+#[gpu_test]
 fn a_gpu_gives_the_same_bits_in_any_batch() {
     for shape in SHAPES {
         for mixture in [Mixture::F16, Mixture::Q8_0, Mixture::Q4KM, Mixture::Mxfp4] {
-            let Some(gpu) = gpu() else { return };
-            assert_same_bits_in_any_batch(gpu, &shape, mixture, "GPU");
+            assert_same_bits_in_any_batch(gpu(), &shape, mixture, "GPU");
         }
     }
 }

@@ -2,6 +2,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUresult};
 use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
@@ -90,17 +91,25 @@ impl Context {
         self.check("cuCtxSetCurrent", result)
     }
 
-    /// Converts a result to an error. A sticky error marks the device as lost.
+    /// Converts the result of a call. A sticky error marks the device as lost.
     pub(super) fn check(&self, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
-        match result {
-            CUresult::CUDA_SUCCESS => Ok(()),
-            error if is_sticky(error) => {
-                let lost = DeviceError::Lost { call, reason: describe(error) };
-                *self.lost.borrow_mut() = Some(lost.clone());
-                Err(lost)
+        self.value(call, result.result())
+    }
+
+    /// As [`check`](Self::check), for a call that returns a value.
+    pub(super) fn value<T>(
+        &self,
+        call: &'static str,
+        result: Result<T, DriverError>,
+    ) -> Result<T, DeviceError> {
+        result.map_err(|DriverError(error)| {
+            if !is_sticky(error) {
+                return DeviceError::Failed { call, reason: describe(error) };
             }
-            error => Err(DeviceError::Failed { call, reason: describe(error) }),
-        }
+            let lost = DeviceError::Lost { call, reason: describe(error) };
+            *self.lost.borrow_mut() = Some(lost.clone());
+            lost
+        })
     }
 
     /// Whether a sticky error was seen.
@@ -117,10 +126,7 @@ impl Context {
     /// Free memory of the device in bytes.
     pub(crate) fn memory_free_bytes(&self) -> Result<u64, DeviceError> {
         self.enter()?;
-        let (mut free, mut total) = (0_usize, 0_usize);
-        // SAFETY: both live through the call.
-        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
-        self.check("cuMemGetInfo", result)?;
+        let (free, _total) = self.value("cuMemGetInfo", result::mem_get_info())?;
         Ok(free as u64)
     }
 

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
+use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUlimit, CUresult};
 use walla_device::{DeviceError, GpuContext, GpuHandle};
 
@@ -139,11 +140,8 @@ fn program(gpu: &Gpu, context: &SharedContext) -> Result<Found, DeviceError> {
     if let Some(multiprocessors) = green::multiprocessors_of(context.raw) {
         gpu.facts.multiprocessors_used = multiprocessors.min(gpu.facts.multiprocessors);
     }
-    let mut shares_graphics: usize = 0;
-    // SAFETY: the value lives through the call; a driver that does not know the limit refuses it.
-    let result =
-        unsafe { sys::cuCtxGetLimit(&raw mut shares_graphics, CUlimit::CU_LIMIT_CIG_ENABLED) };
-    if result == CUresult::CUDA_SUCCESS && shares_graphics != 0 {
+    // A driver that does not know the limit refuses it.
+    if result::ctx::get_limit(CUlimit::CU_LIMIT_CIG_ENABLED).is_ok_and(|shares| shares != 0) {
         gpu.facts.context += ", which shares the GPU with graphics";
         gpu.facts.vmm_granularity_bytes = None;
     }

@@ -226,6 +226,18 @@ macro_rules! field {
     };
 }
 
+/// The fields that every kind of record has.
+macro_rules! record {
+    ($record:expr, $activity:expr) => {
+        Record {
+            activity: $activity,
+            begin_nanos: field!($record, start),
+            end_nanos: field!($record, end),
+            correlation: field!($record, correlationId),
+        }
+    };
+}
+
 /// Reads one record, if it is of a requested kind.
 ///
 /// # Safety
@@ -237,12 +249,7 @@ unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
     let is = |wanted: CUpti_ActivityKind| kind == wanted as u32;
     if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER) {
         let call = record.cast::<CUpti_ActivityAPI>();
-        Some(Record {
-            activity: Activity::Call,
-            begin_nanos: field!(call, start),
-            end_nanos: field!(call, end),
-            correlation: field!(call, correlationId),
-        })
+        Some(record!(call, Activity::Call))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         let kernel = record.cast::<CUpti_ActivityKernel9>();
         let name = field!(kernel, name);
@@ -252,28 +259,13 @@ unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
             // SAFETY: a non-null name is a terminated string that the library keeps alive.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         };
-        Some(Record {
-            activity: Activity::Kernel(name),
-            begin_nanos: field!(kernel, start),
-            end_nanos: field!(kernel, end),
-            correlation: field!(kernel, correlationId),
-        })
+        Some(record!(kernel, Activity::Kernel(name)))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY) {
         let copy = record.cast::<CUpti_ActivityMemcpy5>();
-        Some(Record {
-            activity: Activity::Copy(field!(copy, bytes)),
-            begin_nanos: field!(copy, start),
-            end_nanos: field!(copy, end),
-            correlation: field!(copy, correlationId),
-        })
+        Some(record!(copy, Activity::Copy(field!(copy, bytes))))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET) {
         let fill = record.cast::<CUpti_ActivityMemset4>();
-        Some(Record {
-            activity: Activity::Fill(field!(fill, bytes)),
-            begin_nanos: field!(fill, start),
-            end_nanos: field!(fill, end),
-            correlation: field!(fill, correlationId),
-        })
+        Some(record!(fill, Activity::Fill(field!(fill, bytes))))
     } else {
         None
     }

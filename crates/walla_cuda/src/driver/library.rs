@@ -1,6 +1,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
+use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 use walla_device::GpuFacts;
 
@@ -92,20 +93,18 @@ impl Library {
     /// # Errors
     /// One line with the problem and its remedy.
     pub(crate) fn gpus(self) -> Result<Vec<Gpu>, String> {
-        let mut count: c_int = 0;
-        // SAFETY: `count` lives through the call; `self` proves the symbol.
-        said(unsafe { sys::cuDeviceGetCount(&raw mut count) }, "cuDeviceGetCount")?;
+        let count = said(result::device::get_count(), "cuDeviceGetCount")?;
         (0..count).map(|ordinal| self.gpu(ordinal)).collect()
     }
 
     fn gpu(self, ordinal: c_int) -> Result<Gpu, String> {
-        let mut device: CUdevice = 0;
-        // SAFETY: `device` lives through the call.
-        said(unsafe { sys::cuDeviceGet(&raw mut device, ordinal) }, "cuDeviceGet")?;
-        let mut total: usize = 0;
-        // SAFETY: `total` lives through the call and `device` came from cuDeviceGet.
-        said(unsafe { sys::cuDeviceTotalMem_v2(&raw mut total, device) }, "cuDeviceTotalMem")?;
-        let get = |attribute| attribute_of(device, attribute).unwrap_or_default();
+        let device = said(result::device::get(ordinal), "cuDeviceGet")?;
+        // SAFETY: `device` came from cuDeviceGet.
+        let total = said(unsafe { result::device::total_mem(device) }, "cuDeviceTotalMem")?;
+        let get = |attribute| {
+            // SAFETY: as above.
+            unsafe { result::device::get_attribute(device, attribute) }.unwrap_or_default()
+        };
         let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) as u32;
         let minor = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) as u32;
         let has_vmm = get(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
@@ -151,24 +150,18 @@ fn probe() -> Result<Library, String> {
         return Err(format!("the NVIDIA driver is too old: it has no {name} (CUDA 12.3 needed)"));
     }
     // SAFETY: the symbol was just found.
-    said(unsafe { sys::cuInit(0) }, "cuInit")?;
+    said(unsafe { sys::cuInit(0) }.result(), "cuInit")?;
     let mut version: c_int = 0;
     // SAFETY: `version` lives through the call.
-    said(unsafe { sys::cuDriverGetVersion(&raw mut version) }, "cuDriverGetVersion")?;
+    said(unsafe { sys::cuDriverGetVersion(&raw mut version) }.result(), "cuDriverGetVersion")?;
     Ok(Library { driver_version: version.unsigned_abs() })
-}
-
-fn attribute_of(device: CUdevice, attribute: Attribute) -> Option<c_int> {
-    let mut value: c_int = 0;
-    // SAFETY: `value` lives through the call and `device` came from cuDeviceGet.
-    let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) };
-    (result == CUresult::CUDA_SUCCESS).then_some(value)
 }
 
 fn name_of(device: CUdevice) -> Result<String, String> {
     let mut name = [0 as c_char; 256];
     // SAFETY: the buffer has the stated length and `device` came from cuDeviceGet.
-    said(unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 255, device) }, "cuDeviceGetName")?;
+    let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 255, device) };
+    said(named.result(), "cuDeviceGetName")?;
     // SAFETY: the driver writes at most 255 bytes with a terminating zero; the last byte stays zero
     // in any case.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
@@ -188,10 +181,9 @@ fn vmm_granularity(device: CUdevice) -> Option<u64> {
     (result == CUresult::CUDA_SUCCESS).then_some(bytes as u64)
 }
 
-fn said(result: CUresult, call: &str) -> Result<(), String> {
-    match result {
-        CUresult::CUDA_SUCCESS => Ok(()),
-        CUresult::CUDA_ERROR_NO_DEVICE => Err("the NVIDIA driver finds no GPU".to_owned()),
-        error => Err(format!("{call} failed: {}", describe(error))),
-    }
+fn said<T>(result: Result<T, DriverError>, call: &str) -> Result<T, String> {
+    result.map_err(|DriverError(error)| match error {
+        CUresult::CUDA_ERROR_NO_DEVICE => "the NVIDIA driver finds no GPU".to_owned(),
+        error => format!("{call} failed: {}", describe(error)),
+    })
 }

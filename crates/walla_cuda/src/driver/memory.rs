@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
+use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{
     self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CUresult,
 };
@@ -119,13 +120,11 @@ impl Context {
             return Err(refused());
         }
         self.count(|c| &mut c.allocations);
-        let mut address: CUdeviceptr = 0;
-        // SAFETY: `address` lives through the call; the context is current.
-        let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) };
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            return Err(refused());
-        }
-        self.check("cuMemAlloc", result)?;
+        // SAFETY: the context is current, and nothing reads the memory before it is written.
+        let address = match unsafe { result::malloc_sync(bytes) } {
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => return Err(refused()),
+            allocated => self.value("cuMemAlloc", allocated)?,
+        };
         self.keep(Object::Memory(address));
         self.allocated_bytes.set(self.allocated_bytes.get() + bytes as u64);
         Ok(DeviceMemory { address, bytes })
@@ -158,19 +157,16 @@ impl Context {
         self.enter()?;
         self.count(|c| &mut c.allocations);
         let bytes = bytes.max(1).next_multiple_of(64);
-        let mut start: *mut std::ffi::c_void = std::ptr::null_mut();
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: `start` lives through the call.
-        let result = unsafe { sys::cuMemHostAlloc(&raw mut start, bytes, flags) };
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            let what = format!("{what} (pinned memory of the host)");
-            return Err(DeviceError::OutOfMemory {
-                what,
-                wanted_bytes: bytes as u64,
-                free_bytes: 0,
-            });
-        }
-        self.check("cuMemHostAlloc", result)?;
+        // SAFETY: nothing reads the memory before it is written, below.
+        let start = match unsafe { result::malloc_host(bytes, flags) } {
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                let (what, wanted_bytes) =
+                    (format!("{what} (pinned memory of the host)"), bytes as u64);
+                return Err(DeviceError::OutOfMemory { what, wanted_bytes, free_bytes: 0 });
+            }
+            allocated => self.value("cuMemHostAlloc", allocated)?,
+        };
         self.keep(Object::Pinned(start));
         let start = start.cast::<u8>();
         // SAFETY: the driver gave `bytes` bytes, and nothing else knows them yet.

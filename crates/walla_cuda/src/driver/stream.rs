@@ -1,3 +1,5 @@
+use cudarc::driver::result;
+use cudarc::driver::result::stream::StreamKind::NonBlocking;
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
 use walla_device::{DeviceError, StreamPriority};
 
@@ -23,58 +25,48 @@ impl Context {
     pub(crate) fn create_stream(&self, priority: StreamPriority) -> Result<Stream, DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.objects);
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both live through the call.
-        let result = unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest) };
-        self.check("cuCtxGetStreamPriorityRange", result)?;
+        let range = result::stream::get_priority_range();
+        let (least, greatest) = self.value("cuCtxGetStreamPriorityRange", range)?;
         let priority = match priority {
             StreamPriority::Low => least,
             StreamPriority::High => greatest,
         };
-        let mut raw: CUstream = std::ptr::null_mut();
         // Not ordered with the legacy default stream, which other code in the process may use.
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        match self.origin {
+        let raw = match self.origin {
             ContextOrigin::Green(green) => {
+                let mut raw: CUstream = std::ptr::null_mut();
+                let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
                 // SAFETY: `raw` lives through the call; the green context is alive, and its entry
                 // points were found.
                 let result =
                     unsafe { sys::cuGreenCtxStreamCreate(&raw mut raw, green, flags, priority) };
                 self.check("cuGreenCtxStreamCreate", result)?;
+                raw
             }
             _ => {
-                // SAFETY: `raw` lives through the call.
-                let result =
-                    unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
-                self.check("cuStreamCreateWithPriority", result)?;
+                let created = result::stream::create_with_priority(NonBlocking, priority);
+                self.value("cuStreamCreateWithPriority", created)?
             }
-        }
+        };
         self.keep(Object::Stream(raw));
         self.streams.borrow_mut().push(Stream(raw));
         Ok(Stream(raw))
     }
 
     pub(crate) fn create_event(&self) -> Result<Event, DeviceError> {
-        self.enter()?;
-        self.count(|c| &mut c.objects);
-        let mut raw: CUevent = std::ptr::null_mut();
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: `raw` lives through the call.
-        let result = unsafe { sys::cuEventCreate(&raw mut raw, flags) };
-        self.check("cuEventCreate", result)?;
-        self.keep(Object::Event(raw));
-        Ok(Event(raw))
+        self.create_event_with(CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
     /// Creates an event with timing.
     #[cfg(feature = "cupti")]
     pub(crate) fn create_timing_event(&self) -> Result<Event, DeviceError> {
+        self.create_event_with(CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn create_event_with(&self, flags: CUevent_flags) -> Result<Event, DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.objects);
-        let mut raw: CUevent = std::ptr::null_mut();
-        // SAFETY: `raw` lives through the call.
-        let result = unsafe { sys::cuEventCreate(&raw mut raw, 0) };
-        self.check("cuEventCreate", result)?;
+        let raw = self.value("cuEventCreate", result::event::create(flags))?;
         self.keep(Object::Event(raw));
         Ok(Event(raw))
     }
@@ -83,10 +75,9 @@ impl Context {
     #[cfg(feature = "cupti")]
     pub(crate) fn micros_between(&self, begin: Event, end: Event) -> Result<f64, DeviceError> {
         self.enter()?;
-        let mut millis = 0.0_f32;
-        // SAFETY: `millis` lives through the call; both were made in this context, which is alive.
-        let result = unsafe { sys::cuEventElapsedTime(&raw mut millis, begin.0, end.0) };
-        self.check("cuEventElapsedTime", result)?;
+        // SAFETY: both were made in this context, which is alive.
+        let elapsed = unsafe { result::event::elapsed(begin.0, end.0) };
+        let millis = self.value("cuEventElapsedTime", elapsed)?;
         Ok(f64::from(millis) * 1e3)
     }
 

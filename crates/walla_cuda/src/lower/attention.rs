@@ -10,8 +10,7 @@ use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
 use super::packed_rows::packed;
 use super::product::Epilogue;
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::{
     Address, AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
     ShortConvParams,
@@ -92,29 +91,14 @@ pub(super) struct Qkv<'a> {
     pub(super) attends_next: bool,
 }
 
-/// A short convolution: the fields of [`Op::ShortConv`].
-pub(super) struct Convolution<'a> {
-    pub(super) x: Slot,
-    pub(super) norm: &'a Norm,
-    pub(super) input: &'a [Linear; 3],
-    pub(super) kernel: VectorId,
-    pub(super) taps: u32,
-    pub(super) layer: u32,
-    pub(super) out: Slot,
-}
-
 impl Lowering<'_> {
-    pub(super) fn qkv(
-        &mut self,
-        program: &Program,
-        op: &Qkv<'_>,
-    ) -> Result<Vec<Launch>, DeviceError> {
+    pub(super) fn qkv(&mut self, op: &Qkv<'_>) -> Result<(), DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
-        let (mut kv, name) = self.pages(program, op.layer, op.shape)?;
+        let (mut kv, name) = self.pages(op.layer, op.shape)?;
         // Without keys the kernels see queries only.
         kv.kv_heads = if op.keys.is_some() { op.shape.kv_heads } else { 0 };
         let kv_heads = kv.kv_heads;
-        let products = self.base + self.workspace.products as u64;
+        let products = self.at(Area::Products);
         let all_heads = heads + 2 * kv_heads;
         let stride = all_heads * head_dim;
         let mut parts = Vec::with_capacity(3);
@@ -129,29 +113,28 @@ impl Lowering<'_> {
             parts.push(Part { linear, out, stride });
             first += count;
         }
-        let input = self.input(program, op.x, Some(op.norm))?;
-        let cache = &self.resources.cache(program.cache)?.desc;
+        let input = self.input(op.x, Some(op.norm))?;
+        let cache = &self.resources.cache(self.program.cache)?.desc;
         let facts = &self.context.gpu().facts;
-        let appends_later = op.attends_next && can_append(facts, cache, program, op.shape);
-        let deferred =
-            if appends_later { self.deferred_splits(program, op, &input)? } else { None };
+        let appends_later = op.attends_next && can_append(facts, cache, self.program, op.shape);
+        let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let epilogue =
             deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
-        let mut launches = self.linears(program, &input, &parts, epilogue)?;
+        self.linears(&input, &parts, epilogue)?;
         if let (Some(norm), Some(values)) = (op.keys.and_then(|its| its.value_norm), parts.get(2)) {
             let values = (values.out, values.stride);
-            launches.push(self.norm_heads(program, values, (kv_heads, head_dim), &norm)?);
+            self.norm_heads(values, (kv_heads, head_dim), &norm)?;
         }
-        let (q, width) = self.slot(program, op.q)?;
+        let (q, width) = self.slot(op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
         if appends_later {
             self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
-            return Ok(launches);
+            return Ok(());
         }
         let growth = op.position_scale.filter(|scale| scale.period_tokens > 0);
         let params = AppendParams {
-            step: self.step(program)?,
+            step: self.step()?,
             kv,
             products,
             q,
@@ -161,15 +144,9 @@ impl Lowering<'_> {
         };
         let blocks = all_heads.div_ceil(APPEND_WARPS);
         // With many rows, warps take several heads of a row.
-        let blocks_each = (APPEND_ROWS * blocks).div_ceil(program.max_rows).clamp(1, blocks);
-        let grid = [blocks_each, program.max_rows, 1];
-        launches.push(self.launch(
-            ("append", &format!("append_{name}")),
-            grid,
-            32 * APPEND_WARPS,
-            &params,
-        )?);
-        Ok(launches)
+        let blocks_each = (APPEND_ROWS * blocks).div_ceil(self.program.max_rows).clamp(1, blocks);
+        let grid = [blocks_each, self.program.max_rows, 1];
+        self.launch(("append", &format!("append_{name}")), grid, 32 * APPEND_WARPS, &params)
     }
 
     /// Norms and rotary embedding of the heads.
@@ -182,11 +159,8 @@ impl Lowering<'_> {
             return Err(self.unsupported("a norm of queries or keys alone".to_owned()));
         }
         if let [Some(query), Some(key)] = head_norms {
-            for norm in [query, key] {
-                same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
-            }
-            head.query_norm = self.resources.vector(query.weight)?.memory.address();
-            head.key_norm = self.resources.vector(key.weight)?.memory.address();
+            head.query_norm = self.vector("head norm", query.weight, head_dim)?;
+            head.key_norm = self.vector("head norm", key.weight, head_dim)?;
             (head.query_eps, head.key_eps) = (query.eps, key.eps);
         }
         if let Some(rope) = op.rope {
@@ -203,19 +177,14 @@ impl Lowering<'_> {
     }
 
     /// The tensor-core form of attention, if supported.
-    fn form(&self, program: &Program, shape: HeadShape) -> Result<Option<Form>, DeviceError> {
-        let cache = &self.resources.cache(program.cache)?.desc;
-        Ok(Form::of(&self.context.gpu().facts, cache, program, shape))
+    fn form(&self, shape: HeadShape) -> Result<Option<Form>, DeviceError> {
+        let cache = &self.resources.cache(self.program.cache)?.desc;
+        Ok(Form::of(&self.context.gpu().facts, cache, self.program, shape))
     }
 
     /// The pages of a layer, and the name of their number format.
-    fn pages(
-        &self,
-        program: &Program,
-        layer: u32,
-        shape: HeadShape,
-    ) -> Result<(KvRef, &'static str), DeviceError> {
-        let cache = self.resources.cache(program.cache)?;
+    fn pages(&self, layer: u32, shape: HeadShape) -> Result<(KvRef, &'static str), DeviceError> {
+        let cache = self.resources.cache(self.program.cache)?;
         let HeadShape { heads, kv_heads, head_dim } = shape;
         if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(DeviceError::Invalid(format!("{heads} heads over {kv_heads} KV heads")));
@@ -254,13 +223,8 @@ impl Lowering<'_> {
     }
 
     /// Address of the states of a recurrent layer.
-    pub(super) fn states(
-        &self,
-        program: &Program,
-        layer: u32,
-        wanted: CacheLayer,
-    ) -> Result<Address, DeviceError> {
-        let cache = self.resources.cache(program.cache)?;
+    pub(super) fn states(&self, layer: u32, wanted: CacheLayer) -> Result<Address, DeviceError> {
+        let cache = self.resources.cache(self.program.cache)?;
         let index = layer as usize;
         match (cache.desc.layers.get(index), cache.layers.get(index)) {
             (Some(desc), Some(LayerMemory::States { states })) if *desc == wanted => {
@@ -272,20 +236,16 @@ impl Lowering<'_> {
 
     /// The pages that the next attention of a program reads, if it reads a row's pages only once,
     /// as in decode.
-    pub(super) fn next_pages(
-        &self,
-        program: &Program,
-        later: &[Op],
-    ) -> Result<PagesRef, DeviceError> {
+    pub(super) fn next_pages(&self, later: &[Op]) -> Result<PagesRef, DeviceError> {
         let next = later.iter().find_map(|op| match op {
             Op::Attention { shape, layer, window, .. } => Some((*shape, *layer, *window)),
             _ => None,
         });
-        let Some((shape, layer, window)) = next.filter(|_| program.pure_decode) else {
+        let Some((shape, layer, window)) = next.filter(|_| self.program.pure_decode) else {
             return Ok(PagesRef::default());
         };
-        let cache = self.resources.cache(program.cache)?;
-        let (kv, _) = self.pages(program, layer, shape)?;
+        let cache = self.resources.cache(self.program.cache)?;
+        let (kv, _) = self.pages(layer, shape)?;
         let kv_type = cache.desc.kv_type;
         let numbers = shape.kv_heads * kv.page_tokens * shape.head_dim;
         let page_bytes = numbers * kv_type.bytes() as u32;
@@ -308,47 +268,46 @@ impl Lowering<'_> {
 
     pub(super) fn attention(
         &mut self,
-        program: &Program,
         (q_slot, out_slot, is_packed): (Slot, Slot, bool),
         (shape, layer): (HeadShape, u32),
         scale: f32,
         window: Option<u32>,
-    ) -> Result<Launch, DeviceError> {
-        let (kv, name) = self.pages(program, layer, shape)?;
-        let (q, q_width) = self.slot(program, q_slot)?;
-        let (out, out_width) = self.slot(program, out_slot)?;
+    ) -> Result<(), DeviceError> {
+        let (kv, name) = self.pages(layer, shape)?;
+        let (q, q_width) = self.slot(q_slot)?;
+        let (out, out_width) = self.slot(out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
         let packed = is_packed.then(|| {
-            let at = self.base + self.workspace.packed_attention as u64;
-            packed(at, (program.max_rows, out_width), false)
+            let at = self.at(Area::PackedAttention);
+            packed(at, (self.program.max_rows, out_width), false)
         });
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
-        if let Some(form) = self.form(program, shape)? {
+        if let Some(form) = self.form(shape)? {
             let (input, head, deferred, chosen) = match unappended {
                 Some((_, head, deferred)) => {
-                    let products = self.base + self.workspace.products as u64;
-                    (products, head, deferred, self.decode_kernel(&form, program, window)?)
+                    let products = self.at(Area::Products);
+                    (products, head, deferred, self.decode_kernel(&form, window)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
-                    (q, head, DeferredSplits::default(), form.mixed(program))
+                    (q, head, DeferredSplits::default(), form.mixed(self.program))
                 }
             };
             let params = AttendParams {
-                step: self.step(program)?,
+                step: self.step()?,
                 kv,
                 input,
                 out,
                 packed: packed.unwrap_or_default(),
                 head,
-                partials: self.base + self.workspace.partials as u64,
-                arrivals: self.base + self.workspace.arrivals as u64,
+                partials: self.at(Area::Partials),
+                arrivals: self.at(Area::Arrivals),
                 window: window.unwrap_or(0),
                 scale,
-                max_slots: form.max_slots(program),
-                max_rows: program.max_rows,
+                max_slots: form.max_slots(self.program),
+                max_rows: self.program.max_rows,
                 deferred,
             };
             let kernel = (chosen.file, chosen.name.as_str());
@@ -364,82 +323,69 @@ impl Lowering<'_> {
         // Shared memory holds the sums of four large heads.
         let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
         let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
-        let max_chunks = max_chunks(program, window);
+        let max_chunks = max_chunks(self.program, window);
         let params = AttentionParams {
-            step: self.step(program)?,
+            step: self.step()?,
             kv,
             q,
             out,
             packed: packed.unwrap_or_default(),
-            partials: self.base + self.workspace.partials as u64,
-            arrivals: self.base + self.workspace.arrivals as u64,
+            partials: self.at(Area::Partials),
+            arrivals: self.at(Area::Arrivals),
             heads: shape.heads,
             window: window.unwrap_or(0),
             scale,
             max_chunks,
         };
-        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, program.max_rows];
+        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, self.program.max_rows];
         let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
         let kernel = format!("attention_{name}_{group}x{lanes}");
         self.launch(("attention", &kernel), grid, 128, &params)
     }
 
     /// The decode kernel: in clusters, if that is faster and the image in use has it.
-    fn decode_kernel(
-        &mut self,
-        form: &Form,
-        program: &Program,
-        window: Option<u32>,
-    ) -> Result<Chosen, DeviceError> {
-        if let Some(chosen) = form.decode_in_clusters(program, window) {
+    fn decode_kernel(&mut self, form: &Form, window: Option<u32>) -> Result<Chosen, DeviceError> {
+        if let Some(chosen) = form.decode_in_clusters(self.program, window) {
             let Chosen { file, ref name, shared_bytes, .. } = chosen;
             if self.kernels.find(self.context, file, name, shared_bytes)?.is_some() {
                 return Ok(chosen);
             }
         }
-        Ok(form.decode(program))
+        Ok(form.decode(self.program))
     }
 
     pub(super) fn short_conv(
         &mut self,
-        program: &Program,
-        op: &Convolution<'_>,
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (out, width) = self.slot(program, op.out)?;
-        let layer = CacheLayer::ShortConv { width, taps: op.taps };
-        let state = self.states(program, op.layer, layer)?;
-        if op.taps == 0 || op.taps > MAX_TAPS {
-            return Err(self.unsupported(format!("convolutions of {} taps", op.taps)));
+        (x, norm, out): (Slot, &Norm, Slot),
+        inputs: &[Linear; 3],
+        (kernel, taps): (VectorId, u32),
+        layer: u32,
+    ) -> Result<(), DeviceError> {
+        let (out, width) = self.slot(out)?;
+        let state = self.states(layer, CacheLayer::ShortConv { width, taps })?;
+        if taps == 0 || taps > MAX_TAPS {
+            return Err(self.unsupported(format!("convolutions of {taps} taps")));
         }
-        let kernel = self.resources.vector(op.kernel)?;
-        same("convolution kernel", kernel.len, width * op.taps)?;
-        let products = self.base + self.workspace.products as u64;
-        for linear in op.input {
+        let kernel = self.vector("convolution kernel", kernel, width * taps)?;
+        let products = self.at(Area::Products);
+        for linear in inputs {
             same("convolution width", self.resources.matrix(linear.matrix)?.rows, width)?;
         }
         let part = |i: u32| Part {
-            linear: &op.input[i as usize],
+            linear: &inputs[i as usize],
             out: products + 4 * u64::from(i * width),
             stride: 3 * width,
         };
-        let input = self.input(program, op.x, Some(op.norm))?;
-        let mut launches =
-            self.linears(program, &input, &[part(0), part(1), part(2)], Epilogue::Store)?;
-        let params = ShortConvParams {
-            step: self.step(program)?,
-            products,
-            kernel: kernel.memory.address(),
-            state,
-            out,
-            width,
-            taps: op.taps,
-        };
-        let grid = [width.div_ceil(256), program.max_rows, 1];
-        launches.push(self.launch(("short_conv", "short_conv"), grid, 256, &params)?);
-        if op.taps > 1 {
-            launches.push(self.launch(("short_conv", "short_conv_state"), grid, 256, &params)?);
+        let input = self.input(x, Some(norm))?;
+        self.linears(&input, &[part(0), part(1), part(2)], Epilogue::Store)?;
+        let params =
+            ShortConvParams { step: self.step()?, products, kernel, state, out, width, taps };
+        let grid = [width.div_ceil(256), self.program.max_rows, 1];
+        self.launch(("short_conv", "short_conv"), grid, 256, &params)?;
+        if taps > 1 {
+            self.launch(("short_conv", "short_conv_state"), grid, 256, &params)?;
         }
-        Ok(launches)
+        Ok(())
     }
 }
 

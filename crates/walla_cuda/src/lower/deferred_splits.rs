@@ -77,7 +77,6 @@ impl Lowering<'_> {
     /// Parameters of deferred query, key and value; `None` if they are not deferred.
     pub(super) fn deferred_splits(
         &mut self,
-        program: &Program,
         op: &Qkv<'_>,
         input: &Input,
     ) -> Result<Option<DeferredSplits>, DeviceError> {
@@ -85,7 +84,7 @@ impl Lowering<'_> {
         // A norm of values reads their sums.
         let Some(keys) = op.keys.filter(|keys| keys.value_norm.is_none()) else { return Ok(None) };
         let linears = [op.query, &keys.key, &keys.value];
-        let products = DeferredProducts::of(gpu, self.resources, program, op.shape, linears)?;
+        let products = DeferredProducts::of(gpu, self.resources, self.program, op.shape, linears)?;
         let Some(products) = products else { return Ok(None) };
         for kernel in &products.kernels {
             if self.find(kernel)?.is_none() {
@@ -99,7 +98,7 @@ impl Lowering<'_> {
             norm_factors: normed.map_or(0, |its| self.factors(self.factors == its.has_factors)),
             pack_factors: normed.map_or(0, |its| its.pack_factors),
             count: products.splits,
-            stride: program.max_rows * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
+            stride: self.program.max_rows * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
             scales: matrices.map(|matrix| matrix.weight.scale),
             reserved: 0,
         }))

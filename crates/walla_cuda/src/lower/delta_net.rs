@@ -1,12 +1,11 @@
 //! Gated DeltaNet (kernels/layer/delta_net.cu).
 
-use walla_device::{CacheLayer, DeltaShape, DeviceError, Linear, Norm, Op, Program, Slot};
+use walla_device::{CacheLayer, DeltaShape, DeviceError, Linear, Norm, Op, Slot};
 
 use super::gate_rows::{GateProducts, Ungated, aligned_numbers};
 use super::operands::Part;
 use super::product::Epilogue;
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::DeltaParams;
 use crate::resources::Resources;
 
@@ -103,12 +102,7 @@ pub(super) fn gate_of<'a>(
 }
 
 impl Lowering<'_> {
-    pub(super) fn delta_net(
-        &mut self,
-        program: &Program,
-        op: &Op,
-        later: &[Op],
-    ) -> Result<Vec<Launch>, DeviceError> {
+    pub(super) fn delta_net(&mut self, op: &Op, later: &[Op]) -> Result<(), DeviceError> {
         let Op::DeltaNet {
             x,
             norm,
@@ -125,15 +119,15 @@ impl Lowering<'_> {
             out,
         } = op
         else {
-            return Ok(vec![]);
+            return Ok(());
         };
         let shape = *shape;
         let DeltaShape { key_heads, value_heads, head_dim, taps } = shape;
         let Some(state) = DeltaState::of(shape) else {
             return Err(self.unsupported(format!("gated DeltaNet with {shape:?}")));
         };
-        let states = self.states(program, *layer, CacheLayer::DeltaNet(shape))?;
-        let (out_at, width) = self.slot(program, *out)?;
+        let states = self.states(*layer, CacheLayer::DeltaNet(shape))?;
+        let (out_at, width) = self.slot(*out)?;
         same("DeltaNet slot", width, shape.values())?;
         let gate = gate_of(self.resources, later, (*x, norm, *out), shape);
         let linears = [(input, shape.channels()), (alpha, value_heads), (beta, value_heads)];
@@ -148,31 +142,29 @@ impl Lowering<'_> {
         ];
         let mut addresses = [0; 4];
         for (address, (vector, len)) in addresses.iter_mut().zip(vectors) {
-            let vector = self.resources.vector(*vector)?;
-            same("DeltaNet vector", vector.len, len)?;
-            *address = vector.memory.address();
+            *address = self.vector("DeltaNet vector", *vector, len)?;
         }
         let [kernel, decay, step_bias, _] = addresses;
 
         let layout = DeltaProducts::of(shape);
-        let base = self.base + self.workspace.products as u64;
+        let base = self.at(Area::Products);
         let at = |numbers: u64| base + 4 * numbers;
         let part = |linear, column: usize| Part {
             linear,
             out: at(u64::from(layout.at[column])),
             stride: layout.stride,
         };
-        let x = self.input(program, *x, Some(norm))?;
+        let x = self.input(*x, Some(norm))?;
         let mut wide = vec![part(input, 0)];
         wide.extend(gate.map(|gate| part(gate, 1)));
-        let mut launches = self.linears(program, &x, &wide, Epilogue::Store)?;
+        self.linears(&x, &wide, Epilogue::Store)?;
         let narrow = [part(alpha, 2), part(beta, 3)];
-        launches.extend(self.linears(program, &x, &narrow, Epilogue::Store)?);
+        self.linears(&x, &narrow, Epilogue::Store)?;
 
-        let rows = program.max_rows;
+        let rows = self.program.max_rows;
         let [convolved, gates, _] = layout.parts(shape, rows);
         let params = DeltaParams {
-            step: self.step(program)?,
+            step: self.step()?,
             products: base,
             kernel,
             decay,
@@ -196,16 +188,11 @@ impl Lowering<'_> {
         };
         let heads = 2 * key_heads + value_heads;
         let grid = [heads.div_ceil(DELTA_CONV_WARPS), rows, 1];
-        launches.push(self.launch(
-            ("delta_net", "delta_conv"),
-            grid,
-            32 * DELTA_CONV_WARPS,
-            &params,
-        )?);
-        let sequences = rows.min(self.resources.cache(program.cache)?.desc.max_sequences);
+        self.launch(("delta_net", "delta_conv"), grid, 32 * DELTA_CONV_WARPS, &params)?;
+        let sequences = rows.min(self.resources.cache(self.program.cache)?.desc.max_sequences);
         let grid = [value_heads * state.strips, sequences, 1];
         let name = format!("delta_rule_{}", state.head_dim);
-        launches.push(self.launch(("delta_net", &name), grid, DELTA_THREADS, &params)?);
+        self.launch(("delta_net", &name), grid, DELTA_THREADS, &params)?;
         let ungated = Ungated {
             slot: *out,
             head_norm: Some((*head_norm, head_dim)),
@@ -217,10 +204,9 @@ impl Lowering<'_> {
         };
         if matches!(later.first(), Some(Op::Gate { y, .. }) if y == out) {
             self.ungated = Some(ungated);
-        } else {
-            launches.push(self.finish_mixer(program, &ungated, 0, later)?);
+            return Ok(());
         }
-        Ok(launches)
+        self.finish_mixer(&ungated, 0, later)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mixtures of experts (kernels/experts): router, choice, products of the experts in use, sum.
 
-use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Program, Slot, VectorId};
+use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Slot, VectorId};
 use walla_types::{Activation, ExpertScore};
 
 use super::kernel::{SHARED_OF_DRIVER, max_shared_bytes};
@@ -8,8 +8,7 @@ use super::operands::{Input, Normed};
 use super::packed_rows::{packed_bytes, padded};
 use super::product::on_tensor_cores;
 use super::tiling::GROUP_ROWS;
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::{
     Address, ChoicesRef, ExpertItem, ExpertsAddParams, ExpertsGemmParams, ExpertsRouteParams,
     ExpertsRouterParams, LinearMode,
@@ -64,67 +63,26 @@ pub(super) struct Mixture<'a> {
     pub(super) next: Option<Norm>,
 }
 
-/// Parts of the workspace: their bytes, or their offsets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Parts {
-    /// Number of items, and arrived blocks of `experts_route`: zero between launches.
-    counts: usize,
-    items: usize,
-    list: usize,
-    chosen: usize,
-    weights: usize,
-    /// Factors of rows of x.
-    factors: usize,
-    /// Packed rows, one per choice. A separate part keeps padding zero, since widths differ.
-    h: usize,
-    /// Results of down, one per choice.
-    y: usize,
-}
-
-impl Parts {
-    /// Bytes for a program.
-    pub(super) fn of(max_rows: u32, used: u32, router: &Matrix, gate: &Matrix) -> Self {
-        let (experts, choices) = (router.rows.max(1), max_rows.saturating_mul(used));
-        let words = 4 * choices as usize;
-        Self {
-            counts: 2 * 4,
-            items: max_items(max_rows, used, experts) as usize * size_of::<ExpertItem>(),
-            list: words,
-            chosen: words,
-            weights: words,
-            factors: 4 * max_rows as usize,
-            h: packed_bytes(choices, gate.rows / experts),
-            y: words * router.cols as usize,
-        }
-    }
-
-    /// The larger of each part.
-    pub(super) fn max(self, other: &Self) -> Self {
-        Self {
-            counts: self.counts.max(other.counts),
-            items: self.items.max(other.items),
-            list: self.list.max(other.list),
-            chosen: self.chosen.max(other.chosen),
-            weights: self.weights.max(other.weights),
-            factors: self.factors.max(other.factors),
-            h: self.h.max(other.h),
-            y: self.y.max(other.y),
-        }
-    }
-
-    /// Replaces each part, in order.
-    pub(super) fn map(self, mut f: impl FnMut(usize) -> usize) -> Self {
-        Self {
-            counts: f(self.counts),
-            items: f(self.items),
-            list: f(self.list),
-            chosen: f(self.chosen),
-            weights: f(self.weights),
-            factors: f(self.factors),
-            h: f(self.h),
-            y: f(self.y),
-        }
-    }
+/// Areas of a program, and their bytes.
+pub(super) fn areas(
+    max_rows: u32,
+    used: u32,
+    router: &Matrix,
+    gate: &Matrix,
+) -> [(Area, usize); 8] {
+    let (experts, choices) = (router.rows.max(1), max_rows.saturating_mul(used));
+    let words = 4 * choices as usize;
+    let items = max_items(max_rows, used, experts) as usize * size_of::<ExpertItem>();
+    [
+        (Area::ExpertsCounts, 2 * 4),
+        (Area::ExpertsItems, items),
+        (Area::ExpertsList, words),
+        (Area::ExpertsChosen, words),
+        (Area::ExpertsWeights, words),
+        (Area::ExpertsFactors, 4 * max_rows as usize),
+        (Area::ExpertsHidden, packed_bytes(choices, gate.rows / experts)),
+        (Area::ExpertsResults, words * router.cols as usize),
+    ]
 }
 
 /// Maximum rows of an item, for programs of `rows` rows: twice the rows of an expert, if all are
@@ -264,12 +222,8 @@ struct ExpertsProduct<'a> {
 
 impl Lowering<'_> {
     /// `x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))`.
-    pub(super) fn experts(
-        &mut self,
-        program: &Program,
-        op: &Mixture<'_>,
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let sizes = self.check_experts(program, op)?;
+    pub(super) fn experts(&mut self, op: &Mixture<'_>) -> Result<(), DeviceError> {
+        let sizes = self.check_experts(op)?;
         let Sizes { experts, width, hidden } = sizes;
         let mode = match op.activation {
             Activation::Silu => LinearMode::GateSilu,
@@ -281,26 +235,23 @@ impl Lowering<'_> {
         let resources = self.resources;
         let [gate, up, down] = op.matrices.map(|id| resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
-        let parts = self.workspace.experts;
-        let at = |offset: usize| self.base + offset as u64;
         let choices = ChoicesRef {
-            counts: at(parts.counts),
-            items: at(parts.items),
-            list: at(parts.list),
-            chosen: at(parts.chosen),
-            weights: at(parts.weights),
+            counts: self.at(Area::ExpertsCounts),
+            items: self.at(Area::ExpertsItems),
+            list: self.at(Area::ExpertsList),
+            chosen: self.at(Area::ExpertsChosen),
+            weights: self.at(Area::ExpertsWeights),
             experts,
             used: op.used,
         };
-        let (factors, y) = (at(parts.factors), at(parts.y));
-        let h = padded(at(parts.h), hidden);
+        let (factors, y) = (self.at(Area::ExpertsFactors), self.at(Area::ExpertsResults));
+        let h = padded(self.at(Area::ExpertsHidden), hidden);
 
-        let mut launches = Vec::new();
-        let input = self.input(program, op.x, Some(op.norm))?;
-        let x = self.operand(program, &input, &mut launches)?;
-        let products = self.base + self.workspace.products as u64;
-        launches.push(self.experts_router(program, op.router, &input, products)?);
-        launches.push(self.experts_route(program, op, &x, (choices, products, factors))?);
+        let input = self.input(op.x, Some(op.norm))?;
+        let x = self.operand(&input)?;
+        let products = self.at(Area::Products);
+        self.experts_router(op.router, &input, products)?;
+        self.experts_route(op, &x, (choices, products, factors))?;
         let gemm = ExpertsGemmParams { choices, ..ExpertsGemmParams::default() };
         let gate_up = ExpertsProduct {
             matrices: [gate, up],
@@ -314,7 +265,7 @@ impl Lowering<'_> {
                 ..gemm
             },
         };
-        launches.push(self.experts_gemm(program.max_rows, gate_up)?);
+        self.experts_gemm(gate_up)?;
         let down = ExpertsProduct {
             matrices: [down, down],
             params: ExpertsGemmParams {
@@ -326,15 +277,14 @@ impl Lowering<'_> {
                 ..gemm
             },
         };
-        launches.push(self.experts_gemm(program.max_rows, down)?);
-        launches.push(self.experts_add(program, op, (choices, y, input.x, width))?);
-        Ok(launches)
+        self.experts_gemm(down)?;
+        self.experts_add(op, (choices, y, input.x, width))
     }
 
     /// Checks shapes and types.
-    fn check_experts(&self, program: &Program, op: &Mixture<'_>) -> Result<Sizes, DeviceError> {
+    fn check_experts(&self, op: &Mixture<'_>) -> Result<Sizes, DeviceError> {
         let router = self.resources.matrix(op.router)?;
-        let (_, width) = self.slot(program, op.x)?;
+        let (_, width) = self.slot(op.x)?;
         let experts = router.rows;
         if router.ty.is_quantized() {
             return Err(DeviceError::Invalid("the router is quantised".to_owned()));
@@ -380,15 +330,14 @@ impl Lowering<'_> {
     /// Computes the router's products.
     fn experts_router(
         &mut self,
-        program: &Program,
         router: MatrixId,
         input: &Input,
         products: Address,
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let router = self.resources.matrix(router)?;
         let (norm, eps) = input.norm.unwrap_or_default();
         let params = ExpertsRouterParams {
-            step: self.step(program)?,
+            step: self.step()?,
             x: input.x,
             norm,
             products,
@@ -396,8 +345,8 @@ impl Lowering<'_> {
             width: input.width,
             eps,
         };
-        let rows = program.max_rows.next_power_of_two().min(MAX_ROUTER_ROWS);
-        let grid = [router.rows.div_ceil(ROUTER_EXPERTS), program.max_rows.div_ceil(rows), 1];
+        let rows = self.program.max_rows.next_power_of_two().min(MAX_ROUTER_ROWS);
+        let grid = [router.rows.div_ceil(ROUTER_EXPERTS), self.program.max_rows.div_ceil(rows), 1];
         let name = format!("experts_router_{}_{rows}", repack::kernel_name(router.ty));
         self.launch(("experts_router", &name), grid, 32 * ROUTER_WARPS, &params)
     }
@@ -405,24 +354,19 @@ impl Lowering<'_> {
     /// Chooses experts and groups rows by expert.
     fn experts_route(
         &mut self,
-        program: &Program,
         op: &Mixture<'_>,
         x: &Normed,
         (choices, products, factors): (ChoicesRef, Address, Address),
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let router = self.resources.matrix(op.router)?;
         let bias = match op.selection_bias {
-            Some(bias) => {
-                let bias = self.resources.vector(bias)?;
-                same("selection bias", bias.len, choices.experts)?;
-                bias.memory.address()
-            }
+            Some(bias) => self.vector("selection bias", bias, choices.experts)?,
             None => 0,
         };
         let (squares, squares_count) = x.squares.unwrap_or_default();
-        let row_words = program.max_rows.div_ceil(32);
+        let row_words = self.program.max_rows.div_ceil(32);
         let params = ExpertsRouteParams {
-            step: self.step(program)?,
+            step: self.step()?,
             choices,
             products,
             bias,
@@ -434,25 +378,24 @@ impl Lowering<'_> {
             eps: op.norm.eps,
             is_sigmoid: u32::from(op.score == ExpertScore::Sigmoid),
             row_words,
-            item_rows: item_rows(program.max_rows, op.used, choices.experts),
+            item_rows: item_rows(self.program.max_rows, op.used, choices.experts),
         };
         let bitmap_bytes = 4 * choices.experts * row_words;
         let most = max_shared_bytes(&self.context.gpu().facts);
         if bitmap_bytes > most {
-            let (rows, experts) = (program.max_rows, choices.experts);
+            let (rows, experts) = (self.program.max_rows, choices.experts);
             let what = format!("steps of {rows} rows with {experts} experts");
             return Err(self.unsupported(what));
         }
-        let grid = [program.max_rows.div_ceil(ROUTE_WARPS), 1, 1];
+        let grid = [self.program.max_rows.div_ceil(ROUTE_WARPS), 1, 1];
         let names = ("experts_route", "experts_route");
         self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
     }
 
     fn experts_gemm(
         &mut self,
-        max_rows: u32,
         ExpertsProduct { matrices, params }: ExpertsProduct<'_>,
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let [first, second] = matrices;
         let facts = self.context.gpu().facts.clone();
         let columns = || format!("experts of {} columns", first.cols);
@@ -462,7 +405,7 @@ impl Lowering<'_> {
             record_bytes: layout.record_bytes() as u32,
             segments: layout.segments as u32,
             tiles: params.tiles,
-            max_rows,
+            max_rows: self.program.max_rows,
             used: params.choices.used,
             experts: params.choices.experts,
         };
@@ -494,12 +437,11 @@ impl Lowering<'_> {
     /// Adds the experts' results to x, and packs x for the next norm.
     fn experts_add(
         &mut self,
-        program: &Program,
         op: &Mixture<'_>,
         (choices, y, x, width): (ChoicesRef, Address, Address, u32),
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let mut params = ExpertsAddParams {
-            step: self.step(program)?,
+            step: self.step()?,
             y,
             weights: choices.weights,
             x,
@@ -510,7 +452,7 @@ impl Lowering<'_> {
         // The rows change, so their packed form is stale.
         self.normed = None;
         if let Some(norm) = op.next {
-            let next = self.exactly_normed(program, op.x, &norm)?;
+            let next = self.exactly_normed(op.x, &norm)?;
             params.next_norm = next.norm;
             params.packed = next.rows;
             params.factors = next.pack_factors;
@@ -519,7 +461,7 @@ impl Lowering<'_> {
         }
         // A thread for each four numbers of a row.
         let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
-        let grid = [program.max_rows, 1, 1];
+        let grid = [self.program.max_rows, 1, 1];
         let threads = quads.min(MAX_ADD_THREADS);
         self.launch(("experts_add", "experts_add"), grid, threads, &params)
     }

@@ -1,13 +1,12 @@
 //! Gates and norms of heads (kernels/layer/gate_rows.cu).
 
-use walla_device::{DeviceError, Linear, Norm, Op, Program, Slot};
+use walla_device::{DeviceError, Linear, Norm, Op, Slot};
 use walla_types::Activation;
 
 use super::operands::{Input, Part};
 use super::packed_rows::packed;
 use super::product::Epilogue;
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::{Address, GateRowsParams, LinearMode};
 use crate::repack;
 
@@ -52,41 +51,36 @@ impl Lowering<'_> {
     /// The gate of a mixer's result.
     pub(super) fn gate(
         &mut self,
-        program: &Program,
         (x, norm, y): (Slot, &Norm, Slot),
         linear: &Linear,
         activation: Activation,
         later: &[Op],
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (_, width) = self.slot(program, y)?;
+    ) -> Result<(), DeviceError> {
+        let (_, width) = self.slot(y)?;
         let ungated = self.ungated.take().filter(|ungated| ungated.slot == y);
         let mut ungated = ungated.unwrap_or(Ungated { slot: y, head_norm: None, products: None });
-        let mut launches = vec![];
         if ungated.products.is_none() {
             let rows = self.resources.matrix(linear.matrix)?.rows;
             let is_scalar = rows == 1 && width > 1;
             if !is_scalar {
                 same("gate", rows, width)?;
             }
-            let input = self.input(program, x, Some(norm))?;
-            let (products, its) = self.gate_products(program, &input, linear)?;
-            launches = its;
+            let input = self.input(x, Some(norm))?;
+            let products = self.gate_products(&input, linear)?;
             ungated.products = Some(GateProducts { is_scalar, ..products });
         }
-        launches.push(self.finish_mixer(program, &ungated, gate_mode(activation), later)?);
-        Ok(launches)
+        self.finish_mixer(&ungated, gate_mode(activation), later)
     }
 
     /// `h = activation(W x) * e`, with `e` from column `first` of a slot on.
     pub(super) fn gate_input(
         &mut self,
-        program: &Program,
         (x, e, h): (Slot, Slot, Slot),
         (linear, activation, first): (&Linear, Activation, u32),
         later: &[Op],
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (_, width) = self.slot(program, h)?;
-        let (e, stride) = self.slot(program, e)?;
+    ) -> Result<(), DeviceError> {
+        let (_, width) = self.slot(h)?;
+        let (e, stride) = self.slot(e)?;
         if first.checked_add(width).is_none_or(|end| end > stride) {
             let why = format!("columns {first} to {first} + {width} of {stride}");
             return Err(DeviceError::Invalid(why));
@@ -95,8 +89,8 @@ impl Lowering<'_> {
             return Err(self.unsupported(format!("layer inputs from column {first} on")));
         }
         same("gate", self.resources.matrix(linear.matrix)?.rows, width)?;
-        let input = self.input(program, x, None)?;
-        let (products, mut launches) = self.gate_products(program, &input, linear)?;
+        let input = self.input(x, None)?;
+        let products = self.gate_products(&input, linear)?;
         let params = GateRowsParams {
             y: e + 4 * u64::from(first),
             y_stride: stride,
@@ -105,34 +99,31 @@ impl Lowering<'_> {
             mode: gate_mode(activation),
             ..GateRowsParams::default()
         };
-        launches.push(self.gate_rows(program, params, h, later)?);
-        Ok(launches)
+        self.gate_rows(params, h, later)
     }
 
     /// Products with a gate's matrix.
     fn gate_products(
         &mut self,
-        program: &Program,
         input: &Input,
         linear: &Linear,
-    ) -> Result<(GateProducts, Vec<Launch>), DeviceError> {
-        let at = self.base + self.workspace.products as u64;
+    ) -> Result<GateProducts, DeviceError> {
+        let at = self.at(Area::Products);
         let rows = self.resources.matrix(linear.matrix)?.rows;
         let stride = aligned_numbers(rows);
         let part = Part { linear, out: at, stride };
-        let launches = self.linears(program, input, &[part], Epilogue::Store)?;
-        Ok((GateProducts { at, stride, is_scalar: false }, launches))
+        self.linears(input, &[part], Epilogue::Store)?;
+        Ok(GateProducts { at, stride, is_scalar: false })
     }
 
     /// Norm and gate of a mixer's result.
     pub(super) fn finish_mixer(
         &mut self,
-        program: &Program,
         ungated: &Ungated,
         mode: u32,
         later: &[Op],
-    ) -> Result<Launch, DeviceError> {
-        let (y, y_stride) = self.slot(program, ungated.slot)?;
+    ) -> Result<(), DeviceError> {
+        let (y, y_stride) = self.slot(ungated.slot)?;
         let mut params = GateRowsParams { y, y_stride, mode, ..GateRowsParams::default() };
         if let Some(GateProducts { at, stride, is_scalar }) = ungated.products {
             (params.products, params.products_stride) = (at, stride);
@@ -142,66 +133,61 @@ impl Lowering<'_> {
             params.head_norm = self.resources.vector(norm.weight)?.memory.address();
             (params.head_dim, params.eps) = (head_dim, norm.eps);
         }
-        self.gate_rows(program, params, ungated.slot, later)
+        self.gate_rows(params, ungated.slot, later)
     }
 
     /// Launches `gate_rows` with a slot as the result, packed if the next op projects it.
     fn gate_rows(
         &mut self,
-        program: &Program,
         mut params: GateRowsParams,
         out_slot: Slot,
         later: &[Op],
-    ) -> Result<Launch, DeviceError> {
-        let (out, width) = self.slot(program, out_slot)?;
+    ) -> Result<(), DeviceError> {
+        let (out, width) = self.slot(out_slot)?;
         (params.out, params.out_stride, params.width) = (out, width, width);
         self.packed = None;
         if self.is_packed(later, out_slot)? {
-            let at = self.base + self.workspace.packed_mixed as u64;
-            params.packed = packed(at, (program.max_rows, width), false);
+            let at = self.at(Area::PackedMixed);
+            params.packed = packed(at, (self.program.max_rows, width), false);
             self.packed = Some((out_slot, params.packed));
         }
-        self.launch_gate_rows(program, params)
+        self.launch_gate_rows(params)
     }
 
     /// Norm of each head, in place.
     pub(super) fn norm_heads(
         &mut self,
-        program: &Program,
         (at, stride): (Address, u32),
         (heads, head_dim): (u32, u32),
         norm: &Norm,
-    ) -> Result<Launch, DeviceError> {
-        let weight = self.resources.vector(norm.weight)?;
-        same("head norm", weight.len, head_dim)?;
+    ) -> Result<(), DeviceError> {
         let params = GateRowsParams {
             y: at,
             y_stride: stride,
             out: at,
             out_stride: stride,
-            head_norm: weight.memory.address(),
+            head_norm: self.vector("head norm", norm.weight, head_dim)?,
             width: heads * head_dim,
             head_dim,
             eps: norm.eps,
             ..GateRowsParams::default()
         };
-        self.launch_gate_rows(program, params)
+        self.launch_gate_rows(params)
     }
 
     /// Launches `gate_rows` with the step and the size of its grid.
     pub(super) fn launch_gate_rows(
         &mut self,
-        program: &Program,
         mut params: GateRowsParams,
-    ) -> Result<Launch, DeviceError> {
-        params.step = self.step(program)?;
+    ) -> Result<(), DeviceError> {
+        params.step = self.step()?;
         let segment = repack::SEGMENT as u32;
         if params.head_dim == 0 {
             params.head_dim = segment;
         }
         let padded = params.packed.segments * segment;
         let heads = params.width.max(padded).div_ceil(params.head_dim);
-        let grid = [heads.div_ceil(GATE_ROWS_WARPS), program.max_rows, 1];
+        let grid = [heads.div_ceil(GATE_ROWS_WARPS), self.program.max_rows, 1];
         self.launch(("gate_rows", "gate_rows"), grid, 32 * GATE_ROWS_WARPS, &params)
     }
 }

@@ -1,11 +1,10 @@
 //! Embeddings of each layer, and bounded logits (kernels/layer/layer_inputs.cu, bound_logits.cu).
 
-use walla_device::{DeviceError, Linear, MatrixId, Norm, Program, Slot};
+use walla_device::{DeviceError, Linear, MatrixId, Norm, Slot};
 
 use super::operands::Part;
 use super::product::Epilogue;
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::{BoundLogitsParams, LayerInputsParams};
 
 /// As in layer_inputs.cu.
@@ -19,13 +18,12 @@ const BOUND_LOGITS: u32 = 4 * BOUND_THREADS;
 impl Lowering<'_> {
     pub(super) fn layer_inputs(
         &mut self,
-        program: &Program,
         (x, e): (Slot, Slot),
         (table, table_scale): (MatrixId, f32),
         projection: &Linear,
         norm: &Norm,
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (e, width) = self.slot(program, e)?;
+    ) -> Result<(), DeviceError> {
+        let (e, width) = self.slot(e)?;
         let table = self.resources.matrix(table)?;
         if !table.usage.gather {
             return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
@@ -40,13 +38,13 @@ impl Lowering<'_> {
         if part > MAX_PART {
             return Err(self.unsupported(format!("layer inputs of {part} numbers")));
         }
-        let products = self.base + self.workspace.products as u64;
+        let products = self.at(Area::Products);
         let mut params = LayerInputsParams {
-            step: self.step(program)?,
+            step: self.step()?,
             table: table.weight,
             products,
             norm: weight.memory.address(),
-            last_sampled: self.resources.cache(program.cache)?.last_sampled.address(),
+            last_sampled: self.resources.cache(self.program.cache)?.last_sampled.address(),
             e,
             width,
             part,
@@ -54,48 +52,45 @@ impl Lowering<'_> {
             eps: norm.eps,
         };
         params.table_scale *= table.weight.scale;
-        let input = self.input(program, x, None)?;
+        let input = self.input(x, None)?;
         let product = Part { linear: projection, out: products, stride: width };
-        let mut launches = self.linears(program, &input, &[product], Epilogue::Store)?;
-        let grid = [(width / part).div_ceil(LAYER_INPUTS_WARPS), program.max_rows, 1];
+        self.linears(&input, &[product], Epilogue::Store)?;
+        let grid = [(width / part).div_ceil(LAYER_INPUTS_WARPS), self.program.max_rows, 1];
         let kernel = ("layer_inputs", "layer_inputs");
-        launches.push(self.launch(kernel, grid, 32 * LAYER_INPUTS_WARPS, &params)?);
-        Ok(launches)
+        self.launch(kernel, grid, 32 * LAYER_INPUTS_WARPS, &params)
     }
 
     /// Bounds the logits, and suppresses tokens.
     pub(super) fn bound_logits(
         &mut self,
-        program: &Program,
         soft_cap: Option<f32>,
         suppressed: &[u32],
-    ) -> Result<Vec<Launch>, DeviceError> {
-        if let Some(token) = suppressed.iter().find(|token| **token >= program.vocab) {
-            let why = format!("suppressed token {token} of {}", program.vocab);
+    ) -> Result<(), DeviceError> {
+        if let Some(token) = suppressed.iter().find(|token| **token >= self.program.vocab) {
+            let why = format!("suppressed token {token} of {}", self.program.vocab);
             return Err(DeviceError::Invalid(why));
         }
         let mut params = BoundLogitsParams {
-            step: self.step(program)?,
-            logits: self.resources.buffer(program.logits)?.address(),
-            vocab: program.vocab,
+            step: self.step()?,
+            logits: self.resources.buffer(self.program.logits)?.address(),
+            vocab: self.program.vocab,
             cap: soft_cap.unwrap_or(0.0),
             count: 0,
             reserved: 0,
             suppressed: [0; MAX_SUPPRESSED],
         };
-        let grid = [program.vocab.div_ceil(BOUND_LOGITS), program.max_outputs.max(1), 1];
-        let mut launches = Vec::new();
+        let grid = [self.program.vocab.div_ceil(BOUND_LOGITS), self.program.max_outputs.max(1), 1];
         let mut rest = suppressed;
         while params.cap > 0.0 || !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(MAX_SUPPRESSED));
             params.count = now.len() as u32;
             params.suppressed[..now.len()].copy_from_slice(now);
             let kernel = ("bound_logits", "bound_logits");
-            launches.push(self.launch(kernel, grid, BOUND_THREADS, &params)?);
+            self.launch(kernel, grid, BOUND_THREADS, &params)?;
             params.cap = 0.0;
             rest = later;
         }
-        Ok(launches)
+        Ok(())
     }
 }
 

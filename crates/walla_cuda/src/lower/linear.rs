@@ -2,15 +2,14 @@
 //! (`pack`, then `matmul`), or in f32 (`linear`) for types that tensor cores would round too
 //! coarsely.
 
-use walla_device::{DeviceError, Linear, Norm, Program, Slot};
+use walla_device::{DeviceError, Linear, Norm, Slot};
 use walla_types::Activation;
 
 use super::gate_rows::aligned_numbers;
 use super::operands::{Input, Normed, Part};
 use super::packed_rows::packed;
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
-use super::{Lowering, same};
-use crate::driver::Launch;
+use super::{Area, Lowering, same};
 use crate::params::{
     AddNormParams, EmbedParams, GateRowsParams, LinearMode, LinearParams, MatrixPart, PagesRef,
 };
@@ -37,19 +36,13 @@ fn group(rows: u32, shared_bytes: u64) -> u32 {
 }
 
 impl Lowering<'_> {
-    pub(super) fn embed(
-        &mut self,
-        program: &Program,
-        table: &Matrix,
-        scale: f32,
-        x: Slot,
-    ) -> Result<Launch, DeviceError> {
-        let (x, width) = self.slot(program, x)?;
+    pub(super) fn embed(&mut self, table: &Matrix, scale: f32, x: Slot) -> Result<(), DeviceError> {
+        let (x, width) = self.slot(x)?;
         same("embedding width", table.cols, width)?;
-        let cache = self.resources.cache(program.cache)?;
+        let cache = self.resources.cache(self.program.cache)?;
         let params = EmbedParams {
-            step: self.step(program)?,
-            results: self.results(program)?,
+            step: self.step()?,
+            results: self.results()?,
             table: table.weight,
             x,
             last_sampled: cache.last_sampled.address(),
@@ -57,21 +50,20 @@ impl Lowering<'_> {
             width,
             scale: scale * table.weight.scale,
         };
-        self.launch(("embed", "embed"), [program.max_rows, 1, 1], 128, &params)
+        self.launch(("embed", "embed"), [self.program.max_rows, 1, 1], 128, &params)
     }
 
     pub(super) fn project(
         &mut self,
-        program: &Program,
         y: Slot,
         linear: &Linear,
         (post_norm, scale): (Option<&Norm>, f32),
         x_slot: Slot,
         next_norm: Option<Norm>,
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (x, width) = self.slot(program, x_slot)?;
+    ) -> Result<(), DeviceError> {
+        let (x, width) = self.slot(x_slot)?;
         same("projected width", self.resources.matrix(linear.matrix)?.rows, width)?;
-        let mut input = self.input(program, y, None)?;
+        let mut input = self.input(y, None)?;
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
         // The rows change, so their packed form is stale, but the factors of their last norm
         // approximate the next norm's.
@@ -79,27 +71,26 @@ impl Lowering<'_> {
         if post_norm.is_none() && scale == 1.0 {
             let part = Part { linear, out: x, stride: width };
             let next = match (normed, next_norm) {
-                (Some(_), Some(norm)) => Some(self.next_normed(program, x_slot, &norm)?),
+                (Some(_), Some(norm)) => Some(self.next_normed(x_slot, &norm)?),
                 _ => None,
             };
-            let launches = self.linears(program, &input, &[part], Epilogue::Add(next))?;
+            self.linears(&input, &[part], Epilogue::Add(next))?;
             let is_left = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
             self.normed = next.filter(|_| is_left);
-            return Ok(launches);
+            return Ok(());
         }
-        let y = self.base + self.workspace.products as u64;
+        let y = self.at(Area::Products);
         let part = Part { linear, out: y, stride: width };
-        let mut launches = self.linears(program, &input, &[part], Epilogue::Store)?;
+        self.linears(&input, &[part], Epilogue::Store)?;
         let mut params =
-            AddNormParams { step: self.step(program)?, y, x, width, scale, ..Default::default() };
+            AddNormParams { step: self.step()?, y, x, width, scale, ..Default::default() };
         if let Some(norm) = post_norm {
-            let weight = self.resources.vector(norm.weight)?;
-            same("post norm", weight.len, width)?;
-            (params.weight, params.eps) = (weight.memory.address(), norm.eps);
+            params.weight = self.vector("post norm", norm.weight, width)?;
+            params.eps = norm.eps;
         }
         let is_on_tensor_cores = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
         if let Some(norm) = next_norm.filter(|_| is_on_tensor_cores) {
-            let next = self.exactly_normed(program, x_slot, &norm)?;
+            let next = self.exactly_normed(x_slot, &norm)?;
             params.next_norm = next.norm;
             params.packed = next.rows;
             params.factors = next.pack_factors;
@@ -109,20 +100,18 @@ impl Lowering<'_> {
         // A thread for each four numbers of a row.
         let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
         let threads = quads.min(MAX_ADD_NORM_THREADS);
-        let grid = [program.max_rows, 1, 1];
-        launches.push(self.launch(("add_norm", "add_norm"), grid, threads, &params)?);
-        Ok(launches)
+        let grid = [self.program.max_rows, 1, 1];
+        self.launch(("add_norm", "add_norm"), grid, threads, &params)
     }
 
     pub(super) fn gate_up(
         &mut self,
-        program: &Program,
         input: &Input,
         (gate, up): (&Linear, &Linear),
         activation: Activation,
         (h_slot, is_packed): (Slot, bool),
-    ) -> Result<Vec<Launch>, DeviceError> {
-        let (h, hidden) = self.slot(program, h_slot)?;
+    ) -> Result<(), DeviceError> {
+        let (h, hidden) = self.slot(h_slot)?;
         let matrices = [self.resources.matrix(gate.matrix)?, self.resources.matrix(up.matrix)?];
         for matrix in matrices {
             same("hidden width", matrix.rows, hidden)?;
@@ -138,19 +127,19 @@ impl Lowering<'_> {
             let parts = [gate, up].map(|linear| Part { linear, out: h, stride: hidden });
             let mut rows = None;
             if is_packed && on_tensor_cores(matrices[0].ty) {
-                let at = self.base + self.workspace.packed_hidden as u64;
-                rows = Some(packed(at, (program.max_rows, hidden), false));
+                let at = self.at(Area::PackedHidden);
+                rows = Some(packed(at, (self.program.max_rows, hidden), false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
-            return self.linears(program, input, &parts, Epilogue::Gate(mode, rows));
+            return self.linears(input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
         let aligned = aligned_numbers(hidden);
-        let (products, stride) = (self.base + self.workspace.products as u64, 2 * aligned);
+        let (products, stride) = (self.at(Area::Products), 2 * aligned);
         let ups = products + 4 * u64::from(aligned);
         let parts =
             [Part { linear: gate, out: products, stride }, Part { linear: up, out: ups, stride }];
-        let mut launches = self.linears(program, input, &parts, Epilogue::Store)?;
+        self.linears(input, &parts, Epilogue::Store)?;
         let gates = GateRowsParams {
             y: ups,
             y_stride: stride,
@@ -162,42 +151,31 @@ impl Lowering<'_> {
             mode: mode as u32,
             ..GateRowsParams::default()
         };
-        launches.push(self.launch_gate_rows(program, gates)?);
-        Ok(launches)
+        self.launch_gate_rows(gates)
     }
 
     pub(super) fn head(
         &mut self,
-        program: &Program,
         x: Slot,
         norm: &Norm,
         linear: &Linear,
-    ) -> Result<Vec<Launch>, DeviceError> {
-        same("vocabulary", self.resources.matrix(linear.matrix)?.rows, program.vocab)?;
-        let out = self.resources.buffer(program.logits)?;
-        let wanted = 4 * program.max_outputs as usize * program.vocab as usize;
+    ) -> Result<(), DeviceError> {
+        same("vocabulary", self.resources.matrix(linear.matrix)?.rows, self.program.vocab)?;
+        let out = self.resources.buffer(self.program.logits)?;
+        let wanted = 4 * self.program.max_outputs as usize * self.program.vocab as usize;
         if out.bytes() < wanted {
             return Err(DeviceError::Invalid(format!("logits buffer below {wanted} bytes")));
         }
-        let input = self.input(program, x, Some(norm))?;
-        let input = Input { rows: program.max_outputs, by_output: true, ..input };
-        let part = Part { linear, out: out.address(), stride: program.vocab };
-        self.linears(program, &input, &[part], Epilogue::Store)
+        let input = self.input(x, Some(norm))?;
+        let input = Input { rows: self.program.max_outputs, by_output: true, ..input };
+        let part = Part { linear, out: out.address(), stride: self.program.vocab };
+        self.linears(&input, &[part], Epilogue::Store)
     }
 
-    pub(super) fn input(
-        &self,
-        program: &Program,
-        slot: Slot,
-        norm: Option<&Norm>,
-    ) -> Result<Input, DeviceError> {
-        let (x, width) = self.slot(program, slot)?;
+    pub(super) fn input(&self, slot: Slot, norm: Option<&Norm>) -> Result<Input, DeviceError> {
+        let (x, width) = self.slot(slot)?;
         let norm = match norm {
-            Some(norm) => {
-                let weight = self.resources.vector(norm.weight)?;
-                same("norm width", weight.len, width)?;
-                Some((weight.memory.address(), norm.eps))
-            }
+            Some(norm) => Some((self.vector("norm width", norm.weight, width)?, norm.eps)),
             None => None,
         };
         Ok(Input {
@@ -205,7 +183,7 @@ impl Lowering<'_> {
             x,
             width,
             norm,
-            rows: program.max_rows,
+            rows: self.program.max_rows,
             by_output: false,
             packed: None,
             next_pages: PagesRef::default(),
@@ -216,39 +194,36 @@ impl Lowering<'_> {
     /// for two types.
     pub(super) fn linears(
         &mut self,
-        program: &Program,
         input: &Input,
         parts: &[Part<'_>],
         epilogue: Epilogue,
-    ) -> Result<Vec<Launch>, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let mut types = Vec::with_capacity(parts.len());
         for part in parts {
             types.push(self.resources.matrix(part.linear.matrix)?.ty);
         }
-        let mut launches = Vec::new();
         // The previous product, which may share a launch with the next.
         let mut before: Option<ProductLaunch> = None;
         let mut rest = parts;
         for run in types.chunk_by(|a, b| a == b) {
             let (now, later) = rest.split_at(run.len());
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
-                let x = self.operand(program, input, &mut launches)?;
-                let product =
-                    self.matmul(program, input, &x, (now, parts), &epilogue, &mut launches)?;
+                let x = self.operand(input)?;
+                let product = self.matmul(input, &x, (now, parts), &epilogue)?;
                 let pair = before.as_ref().map(|first| self.pair(first, &product)).transpose()?;
                 if let Some(pair) = pair.flatten() {
-                    launches.push(pair);
+                    self.launches.push(pair);
                     before = None;
                 } else {
-                    launches.extend(before.replace(product).map(|first| first.launch));
+                    self.launches.extend(before.replace(product).map(|first| first.launch));
                 }
             } else {
-                launches.extend(before.take().map(|product| product.launch));
-                launches.push(self.linear(program, input, now, epilogue.mode())?);
+                self.launches.extend(before.take().map(|product| product.launch));
+                self.linear(input, now, epilogue.mode())?;
             }
             rest = later;
         }
-        launches.extend(before.map(|product| product.launch));
+        self.launches.extend(before.map(|product| product.launch));
         // The tensor-core kernels wrote the norm factors of these rows, which approximate the
         // factors of the next norm.
         let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
@@ -258,24 +233,23 @@ impl Lowering<'_> {
             self.factors = !self.factors;
             normed.has_factors = true;
         }
-        Ok(launches)
+        Ok(())
     }
 
     /// One launch over at most three matrices of one type.
     fn linear(
         &mut self,
-        program: &Program,
         input: &Input,
         parts: &[Part<'_>],
         mode: LinearMode,
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let Some(first) = parts.first() else {
             return Err(DeviceError::Invalid("a linear without a matrix".to_owned()));
         };
         let ty = self.resources.matrix(first.linear.matrix)?.ty;
         let (norm, eps) = input.norm.unwrap_or((0, 0.0));
         let mut params = LinearParams {
-            step: self.step(program)?,
+            step: self.step()?,
             x: input.x,
             norm,
             x_stride: input.width,
@@ -314,11 +288,7 @@ impl Lowering<'_> {
         }
         same("input width", matrix.cols, input.width)?;
         let bias = match part.linear.bias {
-            Some(bias) => {
-                let bias = self.resources.vector(bias)?;
-                same("bias", bias.len, matrix.rows)?;
-                bias.memory.address()
-            }
+            Some(bias) => self.vector("bias", bias, matrix.rows)?,
             None => 0,
         };
         let (out, out_stride) = (part.out, part.stride);

@@ -20,15 +20,16 @@ mod tiling;
 mod workspace;
 
 use bytemuck::Pod;
-use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot};
+use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot, VectorId};
 
-use self::attention::{Convolution, Qkv};
+use self::attention::Qkv;
 pub(crate) use self::delta_net::DeltaState;
 use self::experts::Mixture;
 use self::gate_rows::Ungated;
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::operands::Normed;
 use self::product::on_tensor_cores;
+use self::workspace::Area;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch};
 use crate::kernels::Kernels;
@@ -36,12 +37,14 @@ use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, Step
 use crate::resources::{Resources, unknown};
 use crate::step_ring::STEP_RING_THREADS;
 
-/// Lowers programs.
+/// Lowers one program.
 pub(crate) struct Lowering<'a> {
     device: &'a str,
     context: &'a Context,
     kernels: &'a mut Kernels,
     resources: &'a Resources,
+    program: &'a Program,
+    launches: Vec<Launch>,
     workspace: &'a Workspace,
     /// Address of the workspace.
     base: Address,
@@ -83,6 +86,7 @@ impl<'a> Lowering<'a> {
         context: &'a Context,
         kernels: &'a mut Kernels,
         resources: &'a Resources,
+        program: &'a Program,
         (workspace, base): (&'a Workspace, Address),
         warpgroups: bool,
     ) -> Self {
@@ -91,6 +95,8 @@ impl<'a> Lowering<'a> {
             context,
             kernels,
             resources,
+            program,
+            launches: Vec::new(),
             workspace,
             base,
             packed: None,
@@ -104,30 +110,25 @@ impl<'a> Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Lowers one program.
+    /// Lowers the program.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and the
     /// problem.
-    pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
-        self.check_blocks(program)?;
-        let step_ring = self.step_ring(program)?;
-        let mut launches = vec![self.launch(
-            ("step_acquire", "step_acquire"),
-            [1, 1, 1],
-            STEP_RING_THREADS,
-            &step_ring,
-        )?];
-        for (i, op) in program.ops.iter().enumerate() {
-            let later = program.ops.get(i + 1..).unwrap_or_default();
-            let before = launches.len();
-            self.op(program, op, later, &mut launches).map_err(|error| match error {
+    pub(crate) fn launches(mut self) -> Result<Vec<Launch>, DeviceError> {
+        self.check_blocks()?;
+        let step_ring = self.step_ring()?;
+        self.launch(("step_acquire", "step_acquire"), [1, 1, 1], STEP_RING_THREADS, &step_ring)?;
+        for (i, op) in self.program.ops.iter().enumerate() {
+            let later = self.program.ops.get(i + 1..).unwrap_or_default();
+            let before = self.launches.len();
+            self.op(op, later).map_err(|error| match error {
                 DeviceError::Invalid(why) => {
-                    DeviceError::Invalid(format!("program {}, op {i}: {why}", program.name))
+                    DeviceError::Invalid(format!("program {}, op {i}: {why}", self.program.name))
                 }
                 other => other,
             })?;
-            for launch in &mut launches[before..] {
+            for launch in &mut self.launches[before..] {
                 launch.op = Some(i as u32);
             }
         }
@@ -136,19 +137,13 @@ impl Lowering<'_> {
         // any later kernel starts, however early. Kernels may read the step block, and results of
         // earlier steps, copies and cache operations, before they wait for their predecessors in
         // this program.
-        for first in launches.iter_mut().take(2) {
+        for first in self.launches.iter_mut().take(2) {
             first.overlap = false;
         }
-        Ok(launches)
+        Ok(self.launches)
     }
 
-    fn op(
-        &mut self,
-        program: &Program,
-        op: &Op,
-        later: &[Op],
-        launches: &mut Vec<Launch>,
-    ) -> Result<(), DeviceError> {
+    fn op(&mut self, op: &Op, later: &[Op]) -> Result<(), DeviceError> {
         if let Some(kind) = OpKind::of(op).find(|kind| !runs(*kind)) {
             return Err(self.unsupported(kind.to_string()));
         }
@@ -158,7 +153,7 @@ impl Lowering<'_> {
                 if !table.usage.gather {
                     return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
                 }
-                launches.push(self.embed(program, table, *scale, *x)?);
+                self.embed(table, *scale, *x)
             }
             Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
                 // Of the attention that reads these queries.
@@ -170,64 +165,46 @@ impl Lowering<'_> {
                     later.first(),
                     Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
                 );
-                launches.extend(self.qkv(
-                    program,
-                    &Qkv {
-                        x: *x,
-                        norm,
-                        query,
-                        query_norm: *query_norm,
-                        keys: keys.as_ref(),
-                        rope: *rope,
-                        shape: *shape,
-                        layer: *layer,
-                        q: *q,
-                        position_scale,
-                        attends_next: is_next && keys.is_some() && position_scale.is_none(),
-                    },
-                )?);
+                self.qkv(&Qkv {
+                    x: *x,
+                    norm,
+                    query,
+                    query_norm: *query_norm,
+                    keys: keys.as_ref(),
+                    rope: *rope,
+                    shape: *shape,
+                    layer: *layer,
+                    q: *q,
+                    position_scale,
+                    attends_next: is_next && keys.is_some() && position_scale.is_none(),
+                })
             }
             // The queries have their position's scale.
             Op::Attention { q, shape, layer, scale, window, out, .. } => {
                 let slots = (*q, *out, self.is_packed(later, *out)?);
-                launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
+                self.attention(slots, (*shape, *layer), *scale, *window)
             }
             Op::Project { y, linear, post_norm, scale, x } => {
-                let next = next_norm(later, *x);
-                let sum = (post_norm.as_ref(), *scale);
-                launches.extend(self.project(program, *y, linear, sum, *x, next)?);
+                self.project(*y, linear, (post_norm.as_ref(), *scale), *x, next_norm(later, *x))
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
-                let mut input = self.input(program, *x, Some(norm))?;
-                input.next_pages = self.next_pages(program, later)?;
+                let mut input = self.input(*x, Some(norm))?;
+                input.next_pages = self.next_pages(later)?;
                 let h = (*h, self.is_packed(later, *h)?);
-                launches.extend(self.gate_up(program, &input, (gate, up), *activation, h)?);
+                self.gate_up(&input, (gate, up), *activation, h)
             }
             Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
-                launches.extend(self.short_conv(
-                    program,
-                    &Convolution {
-                        x: *x,
-                        norm,
-                        input,
-                        kernel: *kernel,
-                        taps: *taps,
-                        layer: *layer,
-                        out: *out,
-                    },
-                )?);
+                self.short_conv((*x, norm, *out), input, (*kernel, *taps), *layer)
             }
-            Op::DeltaNet { .. } => launches.extend(self.delta_net(program, op, later)?),
+            Op::DeltaNet { .. } => self.delta_net(op, later),
             Op::Gate { x, norm, linear, activation, y } => {
-                launches.extend(self.gate(program, (*x, norm, *y), linear, *activation, later)?);
+                self.gate((*x, norm, *y), linear, *activation, later)
             }
             Op::LayerInputs { x, table, table_scale, projection, norm, e } => {
-                let (slots, table) = ((*x, *e), (*table, *table_scale));
-                launches.extend(self.layer_inputs(program, slots, table, projection, norm)?);
+                self.layer_inputs((*x, *e), (*table, *table_scale), projection, norm)
             }
             Op::GateInput { x, linear, activation, e, first, h } => {
-                let gate = (linear, *activation, *first);
-                launches.extend(self.gate_input(program, (*x, *e, *h), gate, later)?);
+                self.gate_input((*x, *e, *h), (linear, *activation, *first), later)
             }
             Op::Experts {
                 x,
@@ -240,33 +217,24 @@ impl Lowering<'_> {
                 up,
                 down,
                 activation,
-            } => {
-                launches.extend(self.experts(
-                    program,
-                    &Mixture {
-                        x: *x,
-                        norm,
-                        router: *router,
-                        selection_bias: *selection_bias,
-                        score: *score,
-                        used: *used,
-                        matrices: [*gate, *up, *down],
-                        activation: *activation,
-                        next: next_norm(later, *x),
-                    },
-                )?);
-            }
+            } => self.experts(&Mixture {
+                x: *x,
+                norm,
+                router: *router,
+                selection_bias: *selection_bias,
+                score: *score,
+                used: *used,
+                matrices: [*gate, *up, *down],
+                activation: *activation,
+                next: next_norm(later, *x),
+            }),
             Op::Head { x, norm, linear, soft_cap, suppressed } => {
-                launches.extend(self.head(program, *x, norm, linear)?);
-                launches.extend(self.bound_logits(program, *soft_cap, suppressed)?);
+                self.head(*x, norm, linear)?;
+                self.bound_logits(*soft_cap, suppressed)
             }
-            Op::Hidden { .. } => {
-                let (device, what) = (self.device.to_owned(), OpKind::Hidden.to_string());
-                return Err(DeviceError::Unsupported { device, what });
-            }
-            Op::Sample => launches.extend(self.sample(program)?),
+            Op::Hidden { .. } => Err(self.unsupported(OpKind::Hidden.to_string())),
+            Op::Sample => self.sample(),
         }
-        Ok(())
     }
 
     /// Whether the next op needs a slot packed: it projects that slot on tensor cores.
@@ -280,29 +248,29 @@ impl Lowering<'_> {
     }
 
     /// Checks that step block and result block are as large as the kernels require.
-    fn check_blocks(&self, program: &Program) -> Result<(), DeviceError> {
-        let layout = &program.layout;
+    fn check_blocks(&self) -> Result<(), DeviceError> {
+        let layout = &self.program.layout;
         let too_small = |what: &str, wanted: usize| {
-            DeviceError::Invalid(format!("{what} below {wanted} bytes ({})", program.name))
+            DeviceError::Invalid(format!("{what} below {wanted} bytes ({})", self.program.name))
         };
-        if self.resources.buffer(program.step)?.bytes() < layout.bytes() {
+        if self.resources.buffer(self.program.step)?.bytes() < layout.bytes() {
             return Err(too_small("step block", layout.bytes()));
         }
-        if self.resources.buffer(program.results)?.bytes() < layout.result_bytes() {
+        if self.resources.buffer(self.program.results)?.bytes() < layout.result_bytes() {
             return Err(too_small("result block", layout.result_bytes()));
         }
-        if program.max_rows == 0
-            || program.max_rows > layout.max_rows
-            || program.max_outputs > layout.max_outputs
-            || program.vocab == 0
+        if self.program.max_rows == 0
+            || self.program.max_rows > layout.max_rows
+            || self.program.max_outputs > layout.max_outputs
+            || self.program.vocab == 0
         {
-            let why = format!("rows, outputs or vocabulary of program {}", program.name);
+            let why = format!("rows, outputs or vocabulary of program {}", self.program.name);
             return Err(DeviceError::Invalid(why));
         }
         // Kernels can hold as many rows of the head's input as the step has rows.
-        if program.max_outputs > program.max_rows {
-            let (outputs, rows) = (program.max_outputs, program.max_rows);
-            let why = format!("{outputs} outputs of {rows} rows ({})", program.name);
+        if self.program.max_outputs > self.program.max_rows {
+            let (outputs, rows) = (self.program.max_outputs, self.program.max_rows);
+            let why = format!("{outputs} outputs of {rows} rows ({})", self.program.name);
             return Err(DeviceError::Invalid(why));
         }
         Ok(())
@@ -312,17 +280,29 @@ impl Lowering<'_> {
         DeviceError::Unsupported { device: self.device.to_owned(), what }
     }
 
-    fn slot(&self, program: &Program, slot: Slot) -> Result<(Address, u32), DeviceError> {
+    fn slot(&self, slot: Slot) -> Result<(Address, u32), DeviceError> {
         let index = slot.0 as usize;
-        let desc = program.slots.get(index).ok_or_else(|| unknown(&slot))?;
+        let desc = self.program.slots.get(index).ok_or_else(|| unknown(&slot))?;
         let offset = self.workspace.slots.get(index).ok_or_else(|| unknown(&slot))?;
         Ok((self.base + *offset as u64, desc.width))
     }
 
-    fn step(&self, program: &Program) -> Result<StepRef, DeviceError> {
-        let layout = &program.layout;
+    /// Address of a vector of `len` numbers.
+    fn vector(&self, what: &str, vector: VectorId, len: u32) -> Result<Address, DeviceError> {
+        let vector = self.resources.vector(vector)?;
+        same(what, vector.len, len)?;
+        Ok(vector.memory.address())
+    }
+
+    /// Address of an area of the workspace.
+    fn at(&self, area: Area) -> Address {
+        self.base + self.workspace.offset(area) as u64
+    }
+
+    fn step(&self) -> Result<StepRef, DeviceError> {
+        let layout = &self.program.layout;
         Ok(StepRef {
-            block: self.resources.buffer(program.step)?.address(),
+            block: self.resources.buffer(self.program.step)?.address(),
             rows_offset: layout.rows_offset() as u32,
             outputs_offset: layout.outputs_offset() as u32,
             biases_offset: layout.biases_offset() as u32,
@@ -332,16 +312,18 @@ impl Lowering<'_> {
         })
     }
 
-    fn step_ring(&self, program: &Program) -> Result<StepRingRef, DeviceError> {
-        let index =
-            self.resources.step_ring_of(program.step).ok_or_else(|| unknown(&program.step))?;
+    fn step_ring(&self) -> Result<StepRingRef, DeviceError> {
+        let index = self
+            .resources
+            .step_ring_of(self.program.step)
+            .ok_or_else(|| unknown(&self.program.step))?;
         Ok(self.resources.step_ring[index].addresses())
     }
 
-    fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {
-        let layout = &program.layout;
+    fn results(&self) -> Result<ResultRef, DeviceError> {
+        let layout = &self.program.layout;
         Ok(ResultRef {
-            ring: self.resources.buffer(program.results)?.address(),
+            ring: self.resources.buffer(self.program.results)?.address(),
             block_bytes: layout.result_bytes() as u32,
             rows_offset: layout.result_rows_offset() as u32,
             candidates_offset: layout.candidates_offset() as u32,
@@ -355,7 +337,7 @@ impl Lowering<'_> {
         grid: [u32; 3],
         threads: u32,
         params: &P,
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         self.launch_shared(kernel, grid, threads, 0, params)
     }
 
@@ -366,13 +348,27 @@ impl Lowering<'_> {
         threads: u32,
         shared_bytes: u32,
         params: &P,
-    ) -> Result<Launch, DeviceError> {
+    ) -> Result<(), DeviceError> {
         self.launch_of_any_size(kernel, grid, threads, (shared_bytes, shared_bytes), params)
     }
 
-    /// A launch with dynamic shared memory of a kernel that is allowed `max_shared_bytes` of it:
-    /// the launches of one kernel may need different amounts.
+    /// Adds a launch with dynamic shared memory of a kernel that is allowed `max_shared_bytes` of
+    /// it: the launches of one kernel may need different amounts.
     fn launch_of_any_size<P: Pod>(
+        &mut self,
+        kernel: (&str, &str),
+        grid: [u32; 3],
+        threads: u32,
+        shared_bytes: (u32, u32),
+        params: &P,
+    ) -> Result<(), DeviceError> {
+        let launch = self.lowered(kernel, grid, threads, shared_bytes, params)?;
+        self.launches.push(launch);
+        Ok(())
+    }
+
+    /// A launch that is not added.
+    fn lowered<P: Pod>(
         &mut self,
         (file, name): (&str, &str),
         grid: [u32; 3],

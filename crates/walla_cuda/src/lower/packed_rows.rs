@@ -1,12 +1,11 @@
 //! Packed rows of x (kernels/gemm/packed_activations.cuh): by the kernel that produces the rows, if
 //! possible, even as the next norm's input; otherwise by `pack`.
 
-use walla_device::{DeviceError, Norm, Program, Slot};
+use walla_device::{DeviceError, Norm, Slot};
 
 use super::operands::{Input, Normed};
 use super::tiling::GROUP_ROWS;
-use super::{Lowering, gemm_sm90};
-use crate::driver::Launch;
+use super::{Area, Lowering, gemm_sm90};
 use crate::params::{Address, GatherParams, PackParams, PackedRef};
 use crate::repack;
 
@@ -54,12 +53,7 @@ pub(super) fn padded(rows: Address, width: u32) -> PackedRef {
 
 impl Lowering<'_> {
     /// The packed rows for a product: packed by an earlier kernel, or by one that is launched now.
-    pub(super) fn operand(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        launches: &mut Vec<Launch>,
-    ) -> Result<Normed, DeviceError> {
+    pub(super) fn operand(&mut self, input: &Input) -> Result<Normed, DeviceError> {
         if let Some(normed) = self.normed.filter(|normed| input.is(normed)) {
             return Ok(normed);
         }
@@ -76,9 +70,8 @@ impl Lowering<'_> {
             return Ok(operand(rows));
         }
         let is_normed = input.norm.is_some();
-        let at = if is_normed { self.workspace.packed_normed } else { self.workspace.packed };
-        let at = self.base + at as u64;
-        let shape = (program.max_rows, input.width);
+        let at = self.at(if is_normed { Area::PackedNormed } else { Area::Packed });
+        let shape = (self.program.max_rows, input.width);
         let rows = packed(at, shape, is_normed);
         let pack_factors = if is_normed { self.factors(self.factors) } else { 0 };
         let params = PackParams {
@@ -89,8 +82,8 @@ impl Lowering<'_> {
             width: input.width,
             eps,
         };
-        let grid = [program.max_rows, 1, 1];
-        launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
+        let grid = [self.program.max_rows, 1, 1];
+        self.launch(("pack", "pack"), grid, 256, &params)?;
         let operand = Normed { pack_factors, ..operand(rows) };
         if is_normed {
             self.normed = Some(operand);
@@ -99,19 +92,14 @@ impl Lowering<'_> {
     }
 
     /// The packed rows that a projection writes for the next norm.
-    pub(super) fn next_normed(
-        &self,
-        program: &Program,
-        slot: Slot,
-        norm: &Norm,
-    ) -> Result<Normed, DeviceError> {
-        let (_, width) = self.slot(program, slot)?;
-        let at = self.base + self.workspace.packed_normed as u64;
-        let squares = self.base + self.workspace.squares as u64;
+    pub(super) fn next_normed(&self, slot: Slot, norm: &Norm) -> Result<Normed, DeviceError> {
+        let (_, width) = self.slot(slot)?;
+        let at = self.at(Area::PackedNormed);
+        let squares = self.at(Area::Squares);
         Ok(Normed {
             slot,
             norm: self.resources.vector(norm.weight)?.memory.address(),
-            rows: packed(at, (program.max_rows, width), true),
+            rows: packed(at, (self.program.max_rows, width), true),
             pack_factors: self.factors(self.factors),
             squares: Some((squares, squares_count(width))),
             has_factors: false,
@@ -119,57 +107,45 @@ impl Lowering<'_> {
     }
 
     /// The packed rows that `add_norm` writes for the next norm, with their exact factors.
-    pub(super) fn exactly_normed(
-        &self,
-        program: &Program,
-        slot: Slot,
-        norm: &Norm,
-    ) -> Result<Normed, DeviceError> {
-        Ok(Normed { squares: None, ..self.next_normed(program, slot, norm)? })
+    pub(super) fn exactly_normed(&self, slot: Slot, norm: &Norm) -> Result<Normed, DeviceError> {
+        Ok(Normed { squares: None, ..self.next_normed(slot, norm)? })
     }
 
     /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
     /// while the other is written.
     pub(super) fn factors(&self, second: bool) -> Address {
         let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
-        self.base + self.workspace.factors as u64 + half
+        self.at(Area::Factors) + half
     }
 
     /// Gathers the rows that outputs refer to into contiguous rows.
-    pub(super) fn gather(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        x: &Normed,
-        launches: &mut Vec<Launch>,
-    ) -> Result<Normed, DeviceError> {
-        let at = |part: usize| self.base + part as u64;
+    pub(super) fn gather(&mut self, input: &Input, x: &Normed) -> Result<Normed, DeviceError> {
         let shape = (input.rows, input.width);
         let rows =
-            PackedRef { scale: x.rows.scale, ..packed(at(self.workspace.gathered), shape, true) };
+            PackedRef { scale: x.rows.scale, ..packed(self.at(Area::Gathered), shape, true) };
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let gathered = Normed {
             rows,
             pack_factors: if squares == 0 {
                 x.pack_factors
             } else {
-                at(self.workspace.gathered_pack_factors)
+                self.at(Area::GatheredPackFactors)
             },
-            squares: x.squares.map(|(_, count)| (at(self.workspace.gathered_squares), count)),
+            squares: x.squares.map(|(_, count)| (self.at(Area::GatheredSquares), count)),
             ..*x
         };
         let params = GatherParams {
-            step: self.step(program)?,
+            step: self.step()?,
             from: x.rows,
             to: rows,
             squares,
-            squares_to: at(self.workspace.gathered_squares),
+            squares_to: self.at(Area::GatheredSquares),
             pack_factors: x.pack_factors,
-            pack_factors_to: at(self.workspace.gathered_pack_factors),
+            pack_factors_to: self.at(Area::GatheredPackFactors),
             squares_count,
-            rows_last: program.max_rows - 1,
+            rows_last: self.program.max_rows - 1,
         };
-        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?);
+        self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?;
         Ok(gathered)
     }
 }

@@ -1,15 +1,15 @@
 //! Products on tensor cores (kernels/gemm/gemm_common.cuh).
 
-use walla_device::{DeviceError, GpuFacts, Program};
+use walla_device::{DeviceError, GpuFacts};
 use walla_types::TensorType;
 
-use super::Lowering;
 use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::{Kernel, Params};
 use super::operands::{Input, Normed, Part};
 use super::order::{Order, TILES_MANY};
 use super::packed_rows::group_rows;
 use super::tiling::{Product, Tiling};
+use super::{Area, Lowering};
 use crate::driver::Launch;
 use crate::params::{
     GemmParams, GemmSkinnyParams, GemmSm80Params, GemmSm90Params, LinearMode, PackedRef,
@@ -75,7 +75,6 @@ impl Lowering<'_> {
     /// Parameters of a launch, except the parameters that depend on the tiling.
     fn gemm_params(
         &self,
-        program: &Program,
         input: &Input,
         x: &Normed,
         parts: &[Part<'_>],
@@ -85,7 +84,7 @@ impl Lowering<'_> {
         let &Order { splits, split_segments, runs, run } = order;
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let mut params = GemmParams {
-            step: self.step(program)?,
+            step: self.step()?,
             x: x.rows,
             squares,
             squares_count,
@@ -140,12 +139,10 @@ impl Lowering<'_> {
     /// in use has it. Prerequisite launches are appended to `launches`.
     pub(super) fn matmul(
         &mut self,
-        program: &Program,
         input: &Input,
         x: &Normed,
         (parts, of_op): (&[Part<'_>], &[Part<'_>]),
         epilogue: &Epilogue,
-        launches: &mut Vec<Launch>,
     ) -> Result<ProductLaunch, DeviceError> {
         let (context, device) = (self.context, self.device);
         let facts = &context.gpu().facts;
@@ -155,9 +152,9 @@ impl Lowering<'_> {
         };
         let is_gate = matches!(epilogue, Epilogue::Gate(..));
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
-        let rows = (input.rows, program.max_rows);
+        let rows = (input.rows, self.program.max_rows);
         let ordered = OrderedProduct::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
-        let launch = self.with_wgmma(program, input, x, (parts, epilogue), &ordered, launches)?;
+        let launch = self.with_wgmma(input, x, (parts, epilogue), &ordered)?;
         if let Some(launch) = launch {
             return Ok(launch);
         }
@@ -165,9 +162,9 @@ impl Lowering<'_> {
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
         let kernel = tiling.kernel(ty);
         let found = self.get(&kernel)?;
-        let gemm = self.gemm_params(program, input, x, parts, epilogue, (product.tiles, &order))?;
+        let gemm = self.gemm_params(input, x, parts, epilogue, (product.tiles, &order))?;
         let by_output = u32::from(input.by_output);
-        let rows_last = program.max_rows - 1;
+        let rows_last = self.program.max_rows - 1;
         let params = if tiling.groups == 1 {
             Params::Skinny(GemmSkinnyParams {
                 gemm,
@@ -185,8 +182,8 @@ impl Lowering<'_> {
         } else {
             Params::Sm80(GemmSm80Params {
                 gemm,
-                partials: self.base + self.workspace.split_sums as u64,
-                arrivals: self.base + self.workspace.split_arrivals as u64,
+                partials: self.at(Area::SplitSums),
+                arrivals: self.at(Area::SplitArrivals),
                 by_output,
                 rows_last,
                 teams: tiling.teams,
@@ -206,12 +203,10 @@ impl Lowering<'_> {
     /// The same with a WGMMA kernel (kernels/gemm/gemm_sm90.cuh), if one applies.
     fn with_wgmma(
         &mut self,
-        program: &Program,
         input: &Input,
         x: &Normed,
         (parts, epilogue): (&[Part<'_>], &Epilogue),
         OrderedProduct { product, order, ty }: &OrderedProduct,
-        launches: &mut Vec<Launch>,
     ) -> Result<Option<ProductLaunch>, DeviceError> {
         let facts = &self.context.gpu().facts;
         // `splitk_reduce` supports one matrix of whole tiles, without factors and biases.
@@ -230,13 +225,13 @@ impl Lowering<'_> {
         let kernel = cut.kernel(ty.clone());
         let Some(found) = self.find(&kernel)? else { return Ok(None) };
         let x = match input.by_output {
-            true => self.gather(program, input, x, launches)?,
+            true => self.gather(input, x)?,
             false => *x,
         };
         let params = GemmSm90Params {
-            gemm: self.gemm_params(program, input, &x, parts, epilogue, (product.tiles, order))?,
+            gemm: self.gemm_params(input, &x, parts, epilogue, (product.tiles, order))?,
             next_pages: input.next_pages,
-            workspace: self.base + self.workspace.split_sums as u64,
+            workspace: self.at(Area::SplitSums),
             deferred_stride: if let Epilogue::Defer(stride) = epilogue { *stride } else { 0 },
             full_wave_tiles: cut.full_wave_tiles.unwrap_or_default(),
             weight_depth: cut.depth,
@@ -251,7 +246,7 @@ impl Lowering<'_> {
             ..found.launch(cut.grid, cut.threads, &Params::Sm90(params))
         };
         let launch = if cut.splits == Splits::Workspace {
-            launches.push(launch);
+            self.launches.push(launch);
             self.splitk_reduce(product, &params)?
         } else {
             launch
@@ -281,7 +276,7 @@ impl Lowering<'_> {
             splits,
         };
         let (grid, threads) = Sm90Tiling::reduction(product);
-        self.launch(("splitk_reduce", "splitk_reduce"), grid, threads, &reduction)
+        self.lowered(("splitk_reduce", "splitk_reduce"), grid, threads, (0, 0), &reduction)
     }
 
     /// Two products with the same rows of x in one launch, if a kernel for both types exists.

@@ -1,10 +1,9 @@
 //! The sampler.
 
 use walla_device::step::mask_words;
-use walla_device::{BufferId, DeviceError, Op, Program};
+use walla_device::{BufferId, DeviceError, Program};
 
-use super::Lowering;
-use crate::driver::Launch;
+use super::{Area, Lowering};
 use crate::params::{Address, SampleParams};
 
 /// Tokens that one block scans (`CHUNK` in sample.cuh).
@@ -27,84 +26,64 @@ fn group_bits(vocab: u32) -> u32 {
     threads.div_ceil(DRAW_THREADS).next_power_of_two().ilog2()
 }
 
-/// Offsets of the sampler's parts in the workspace.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Parts {
-    scores: usize,
-    stats: usize,
-    groups: usize,
-    likely: usize,
-    /// Counter of completed outputs: zero between steps.
-    arrivals: usize,
-}
-
-impl Parts {
-    /// Allocates the maximum that any of the sampling programs needs.
-    pub(super) fn of(programs: &[Program], mut take: impl FnMut(usize) -> usize) -> Self {
-        let samples = |p: &&Program| p.ops.contains(&Op::Sample);
-        let most = |bytes: &dyn Fn(&Program) -> usize| {
-            programs.iter().filter(samples).map(bytes).max().unwrap_or_default()
-        };
-        let chunks = |p: &Program| p.max_outputs as usize * p.vocab.div_ceil(CHUNK) as usize;
-        let groups = |p: &Program| chunks(p) * (SCAN_THREADS >> group_bits(p.vocab)) as usize;
-        Self {
-            scores: take(most(&|p| 4 * p.max_outputs as usize * p.vocab as usize)),
-            stats: take(most(&|p| STATS_BYTES * chunks(p))),
-            groups: take(most(&|p| 4 * groups(p))),
-            likely: take(most(&|p| 4 * groups(p))),
-            arrivals: take(most(&|_| 4)),
-        }
-    }
+/// Areas of a sampling program, and their bytes.
+pub(super) fn areas(program: &Program) -> [(Area, usize); 5] {
+    let outputs = program.max_outputs as usize;
+    let chunks = outputs * program.vocab.div_ceil(CHUNK) as usize;
+    let groups = chunks * (SCAN_THREADS >> group_bits(program.vocab)) as usize;
+    [
+        (Area::SampleScores, 4 * outputs * program.vocab as usize),
+        (Area::SampleStats, STATS_BYTES * chunks),
+        (Area::SampleGroups, 4 * groups),
+        (Area::SampleLikely, 4 * groups),
+        (Area::SampleArrivals, 4),
+    ]
 }
 
 impl Lowering<'_> {
     /// Address of the mask block.
-    fn masks(&self, program: &Program, masks: BufferId) -> Result<Address, DeviceError> {
+    fn masks(&self, masks: BufferId) -> Result<Address, DeviceError> {
         let block = self.resources.buffer(masks)?;
-        let wanted = mask_words(program.vocab) * size_of::<u32>();
+        let wanted = mask_words(self.program.vocab) * size_of::<u32>();
         if block.bytes() < wanted {
             return Err(DeviceError::Invalid(format!("mask block below {wanted} bytes")));
         }
         Ok(block.address())
     }
 
-    pub(super) fn sample(&mut self, program: &Program) -> Result<[Launch; 2], DeviceError> {
-        let cache = self.resources.cache(program.cache)?;
-        let chunks = program.vocab.div_ceil(CHUNK);
-        let group_bits = group_bits(program.vocab);
+    pub(super) fn sample(&mut self) -> Result<(), DeviceError> {
+        let cache = self.resources.cache(self.program.cache)?;
+        let chunks = self.program.vocab.div_ceil(CHUNK);
+        let group_bits = group_bits(self.program.vocab);
         if group_bits > MAX_GROUP_BITS {
-            return Err(self.unsupported(format!("vocabularies of {} tokens", program.vocab)));
+            return Err(self.unsupported(format!("vocabularies of {} tokens", self.program.vocab)));
         }
-        let parts = self.workspace.sampler;
-        let at = |offset: usize| self.base + offset as u64;
-        let masks = match program.masks {
-            Some(masks) => self.masks(program, masks)?,
+        let masks = match self.program.masks {
+            Some(masks) => self.masks(masks)?,
             None => 0,
         };
-        let tells_host = self.resources.is_mapped(self.resources.buffer(program.results)?);
+        let tells_host = self.resources.is_mapped(self.resources.buffer(self.program.results)?);
         let params = SampleParams {
-            step: self.step(program)?,
-            results: self.results(program)?,
-            logits: self.resources.buffer(program.logits)?.address(),
+            step: self.step()?,
+            results: self.results()?,
+            logits: self.resources.buffer(self.program.logits)?.address(),
             last_sampled: cache.last_sampled.address(),
             recent: cache.recent.address(),
-            scores: at(parts.scores),
-            stats: at(parts.stats),
-            groups: at(parts.groups),
-            likely: at(parts.likely),
+            scores: self.at(Area::SampleScores),
+            stats: self.at(Area::SampleStats),
+            groups: self.at(Area::SampleGroups),
+            likely: self.at(Area::SampleLikely),
             masks,
-            arrivals: if tells_host { at(parts.arrivals) } else { 0 },
-            step_ring: self.step_ring(program)?,
-            vocab: program.vocab,
+            arrivals: if tells_host { self.at(Area::SampleArrivals) } else { 0 },
+            step_ring: self.step_ring()?,
+            vocab: self.program.vocab,
             group_bits,
         };
-        let outputs = program.max_outputs.max(1);
+        let outputs = self.program.max_outputs.max(1);
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
-        Ok([
-            self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?,
-            // One more block prefetches the next step's block.
-            self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)?,
-        ])
+        self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?;
+        // One more block prefetches the next step's block.
+        self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)
     }
 }
 

@@ -4,110 +4,93 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{Address, PackedRef, StepRef, WeightRef};
 
-/// Choices of one expert (`ExpertItem`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ExpertItem {
-    pub expert: u32,
-    pub first: u32,
-    pub count: u32,
-    pub reserved: u32,
-}
+kernel_structs! {
+    /// Choices of one expert (`ExpertItem`).
+    struct ExpertItem, 16 bytes {
+        expert: u32,
+        first: u32,
+        count: u32,
+        reserved: u32,
+    }
 
-/// The experts of each row, and the rows of each expert.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ChoicesRef {
-    /// Number of items, and arrived blocks of `experts_route`.
-    pub counts: Address,
-    pub items: Address,
-    pub list: Address,
-    pub chosen: Address,
-    pub weights: Address,
-    pub experts: u32,
-    pub used: u32,
-}
+    /// The experts of each row, and the rows of each expert.
+    struct ChoicesRef, 48 bytes {
+        /// Number of items, and arrived blocks of `experts_route`.
+        counts: Address,
+        items: Address,
+        list: Address,
+        chosen: Address,
+        weights: Address,
+        experts: u32,
+        used: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ExpertsRouterParams {
-    pub step: StepRef,
-    pub x: Address,
-    pub norm: Address,
-    pub products: Address,
-    pub weight: WeightRef,
-    pub width: u32,
-    pub eps: f32,
-}
+    struct ExpertsRouterParams, 88 bytes {
+        step: StepRef,
+        x: Address,
+        norm: Address,
+        products: Address,
+        weight: WeightRef,
+        width: u32,
+        eps: f32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ExpertsRouteParams {
-    pub step: StepRef,
-    pub choices: ChoicesRef,
-    /// Products of the router.
-    pub products: Address,
-    /// Bias of the choice; 0: none.
-    pub bias: Address,
-    /// Sums of squares of rows; 0: their factors are exact.
-    pub squares: Address,
-    pub pack_factors: Address,
-    pub factors: Address,
-    pub squares_count: u32,
-    pub inverse_width: f32,
-    pub eps: f32,
-    pub is_sigmoid: u32,
-    /// Words of a row of the bitmap.
-    pub row_words: u32,
-    /// Maximum rows of an item.
-    pub item_rows: u32,
-}
+    struct ExpertsRouteParams, 144 bytes {
+        step: StepRef,
+        choices: ChoicesRef,
+        /// Products of the router.
+        products: Address,
+        /// Bias of the choice; 0: none.
+        bias: Address,
+        /// Sums of squares of rows; 0: their factors are exact.
+        squares: Address,
+        pack_factors: Address,
+        factors: Address,
+        squares_count: u32,
+        inverse_width: f32,
+        eps: f32,
+        is_sigmoid: u32,
+        /// Words of a row of the bitmap.
+        row_words: u32,
+        /// Maximum rows of an item.
+        item_rows: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ExpertsGemmParams {
-    pub choices: ChoicesRef,
-    pub x: PackedRef,
-    /// Packed result of gate and up.
-    pub h: PackedRef,
-    /// Result of down.
-    pub y: Address,
-    /// Factors of rows of x; 0: they are 1.
-    pub factors: Address,
-    pub weight: [WeightRef; 2],
-    /// Rows of an expert's matrix.
-    pub height: u32,
-    pub mode: u32,
-    pub unscale: f32,
-    pub tiles: u32,
-    pub block_tiles: u32,
-    pub runs: u32,
-    pub run_segments: u32,
-    pub stage_segments: u32,
-    pub pass_rows: u32,
-    pub shared_bytes: u32,
-}
+    struct ExpertsGemmParams, 200 bytes {
+        choices: ChoicesRef,
+        x: PackedRef,
+        /// Packed result of gate and up.
+        h: PackedRef,
+        /// Result of down.
+        y: Address,
+        /// Factors of rows of x; 0: they are 1.
+        factors: Address,
+        weight: [WeightRef; 2],
+        /// Rows of an expert's matrix.
+        height: u32,
+        mode: u32,
+        unscale: f32,
+        tiles: u32,
+        block_tiles: u32,
+        runs: u32,
+        run_segments: u32,
+        stage_segments: u32,
+        pass_rows: u32,
+        shared_bytes: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ExpertsAddParams {
-    pub step: StepRef,
-    pub y: Address,
-    pub weights: Address,
-    pub x: Address,
-    /// Weights of the next norm, whose input is written packed; 0: none.
-    pub next_norm: Address,
-    pub packed: PackedRef,
-    pub factors: Address,
-    pub width: u32,
-    pub used: u32,
-    pub next_eps: f32,
-    pub reserved: u32,
+    struct ExpertsAddParams, 112 bytes {
+        step: StepRef,
+        y: Address,
+        weights: Address,
+        x: Address,
+        /// Weights of the next norm, whose input is written packed; 0: none.
+        next_norm: Address,
+        packed: PackedRef,
+        factors: Address,
+        width: u32,
+        used: u32,
+        next_eps: f32,
+        reserved: u32,
+    }
 }
-
-const _: () = assert!(size_of::<ExpertItem>() == 16);
-const _: () = assert!(size_of::<ChoicesRef>() == 48);
-const _: () = assert!(size_of::<ExpertsRouterParams>() == 88);
-const _: () = assert!(size_of::<ExpertsRouteParams>() == 144);
-const _: () = assert!(size_of::<ExpertsGemmParams>() == 200);
-const _: () = assert!(size_of::<ExpertsAddParams>() == 112);

@@ -4,83 +4,72 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{Address, PackedRef, StepRef, WeightRef};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct DeltaParams {
-    pub step: StepRef,
-    pub products: Address,
-    pub kernel: Address,
-    pub decay: Address,
-    pub step_bias: Address,
-    pub state: Address,
-    pub convolved: Address,
-    pub gates: Address,
-    pub out: Address,
-    pub stride: u32,
-    pub alpha_at: u32,
-    pub beta_at: u32,
-    pub key_heads: u32,
-    pub value_heads: u32,
-    pub head_dim: u32,
-    pub taps: u32,
-    pub state_numbers: u32,
-    pub inputs_at: u32,
-    pub eps: f32,
-    pub query_scale: f32,
-    pub reserved: u32,
-}
+kernel_structs! {
+    struct DeltaParams, 144 bytes {
+        step: StepRef,
+        products: Address,
+        kernel: Address,
+        decay: Address,
+        step_bias: Address,
+        state: Address,
+        convolved: Address,
+        gates: Address,
+        out: Address,
+        stride: u32,
+        alpha_at: u32,
+        beta_at: u32,
+        key_heads: u32,
+        value_heads: u32,
+        head_dim: u32,
+        taps: u32,
+        state_numbers: u32,
+        inputs_at: u32,
+        eps: f32,
+        query_scale: f32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct GateRowsParams {
-    pub step: StepRef,
-    pub y: Address,
-    /// 0: no gate.
-    pub products: Address,
-    /// 0: no norm.
-    pub head_norm: Address,
-    pub out: Address,
-    pub packed: PackedRef,
-    pub width: u32,
-    pub head_dim: u32,
-    pub y_stride: u32,
-    pub products_stride: u32,
-    pub out_stride: u32,
-    pub is_scalar: u32,
-    pub mode: u32,
-    pub eps: f32,
-}
+    struct GateRowsParams, 120 bytes {
+        step: StepRef,
+        y: Address,
+        /// 0: no gate.
+        products: Address,
+        /// 0: no norm.
+        head_norm: Address,
+        out: Address,
+        packed: PackedRef,
+        width: u32,
+        head_dim: u32,
+        y_stride: u32,
+        products_stride: u32,
+        out_stride: u32,
+        is_scalar: u32,
+        mode: u32,
+        eps: f32,
+    }
 
-/// The inputs of each layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct LayerInputsParams {
-    pub step: StepRef,
-    pub table: WeightRef,
-    pub products: Address,
-    pub norm: Address,
-    pub last_sampled: Address,
-    pub e: Address,
-    pub width: u32,
-    pub part: u32,
-    pub table_scale: f32,
-    pub eps: f32,
-}
+    /// The inputs of each layer.
+    struct LayerInputsParams, 104 bytes {
+        step: StepRef,
+        table: WeightRef,
+        products: Address,
+        norm: Address,
+        last_sampled: Address,
+        e: Address,
+        width: u32,
+        part: u32,
+        table_scale: f32,
+        eps: f32,
+    }
 
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct BoundLogitsParams {
-    pub step: StepRef,
-    pub logits: Address,
-    pub vocab: u32,
-    /// 0: no bound.
-    pub cap: f32,
-    pub count: u32,
-    pub reserved: u32,
-    pub suppressed: [u32; 64],
+    struct BoundLogitsParams, 312 bytes {
+        step: StepRef,
+        logits: Address,
+        vocab: u32,
+        /// 0: no bound.
+        cap: f32,
+        count: u32,
+        reserved: u32,
+        suppressed: [u32; 64],
+    }
 }
-
-const _: () = assert!(size_of::<DeltaParams>() == 144);
-const _: () = assert!(size_of::<GateRowsParams>() == 96 + size_of::<PackedRef>());
-const _: () = assert!(size_of::<LayerInputsParams>() == 104);
-const _: () = assert!(size_of::<BoundLogitsParams>() == 312);

@@ -1,6 +1,7 @@
 //! Attention on tensor cores: f16 and 8-bit pages; heads of 64, 128 and 256.
 
 use walla_device::{CacheCommand, HeadShape, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::{RopePairs, TensorType};
 
 use crate::determinism::logits;
@@ -68,7 +69,7 @@ fn agrees_with_the_oracle(name: &str) {
 macro_rules! test_each {
     ($check:ident: $($test:ident: $name:literal,)*) => {
         $(
-            #[test]
+            #[gpu_test]
             fn $test() {
                 $check($name);
             }
@@ -114,12 +115,12 @@ fn clusters_of_two_blocks_agree(shape: &Shape, kv_type: KvType, tolerance: f64) 
     check_steps(gpu(), "clusters of two", shape, kv_type, tolerance, &steps);
 }
 
-#[test]
+#[gpu_test]
 fn clusters_of_two_blocks_agree_with_the_oracle() {
     clusters_of_two_blocks_agree(&shape_named("groups of 4"), KvType::F16, 5e-3);
 }
 
-#[test]
+#[gpu_test]
 fn clusters_of_two_blocks_with_heads_of_128_agree_with_the_oracle() {
     let shape = Shape { window: None, ..shape_named("heads of 128, norms, window") };
     clusters_of_two_blocks_agree(&shape, KvType::F16, 5e-3);
@@ -127,17 +128,17 @@ fn clusters_of_two_blocks_with_heads_of_128_agree_with_the_oracle() {
 }
 
 /// Packed for a product on tensor cores.
-#[test]
+#[gpu_test]
 fn packed_rows_agree_with_the_oracle() {
     let (_, shape) = shapes().remove(0);
     check("packed", &Shape { types: [TensorType::F16; 8], ..shape }, KvType::F16, 2e-2);
 }
 
-#[test]
+#[gpu_test]
 fn a_row_does_not_depend_on_batch_bucket_chunks_or_decode_mode() {
     let mut mixes = 0;
     for ((name, shape), kv_type) in shapes_and_types() {
-        let Some(device) = gpu() else { return };
+        let device = gpu();
         let mut rig = Rig::new(device, &shape, kv_type, 3);
         let mut random = Random(7);
         let text = tokens(shape.vocab, 300, 9);
@@ -161,10 +162,10 @@ fn a_row_does_not_depend_on_batch_bucket_chunks_or_decode_mode() {
     println!("{mixes} mixes bit-identical");
 }
 
-#[test]
+#[gpu_test]
 fn row_by_row_and_batched_prefill_give_the_same_cache() {
     for ((name, shape), kv_type) in shapes_and_types() {
-        let Some(device) = gpu() else { return };
+        let device = gpu();
         let mut rig = Rig::new(device, &shape, kv_type, 3);
         let text = tokens(shape.vocab, 140, 9);
         let mut at_once = vec![];
@@ -185,7 +186,7 @@ fn row_by_row_and_batched_prefill_give_the_same_cache() {
 /// text has to be read.
 fn is_the_same_far_into_a_text(name: &str) {
     const READ: u32 = 640;
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     // The emulator takes a minute for two.
     let is_emulated = is_emulated(&*device);
     // In ascending order: positions that the shorter context skips must not write cells that others
@@ -212,7 +213,7 @@ fn is_the_same_far_into_a_text(name: &str) {
         };
         let mut expected = vec![];
         for context in [4_800, 2_240] {
-            let Some(device) = gpu() else { return };
+            let device = gpu();
             let mut cuda = rig(device, context);
             let mut cpu = expected.is_empty().then(|| rig(oracle(), context));
             for (i, at) in positions.iter().copied().enumerate() {
@@ -264,18 +265,12 @@ test_each! {
 /// Eight contexts of 12,000 cells: gate and up of many rows prefetch pages into L2 for the next
 /// layer's attention. The results are the same without prefetch: in programs of few rows, and in
 /// programs that allow several rows per sequence.
-#[test]
+#[gpu_test]
 fn kv_prefetch_does_not_change_results() {
     const CONTEXT: u32 = 12_288;
-    let Some(device) = gpu() else { return };
-    if is_emulated(&*device) {
-        println!("skipped: the emulator has no warpgroups");
-        return;
-    }
-    drop(device);
     for (window, kv_type) in [(None, KvType::F16), (Some(11_500), KvType::F16), (None, KvType::Q8)]
     {
-        let Some(device) = gpu() else { return };
+        let device = gpu();
         // An 8-bit page has half the bytes.
         let kv_heads = if kv_type == KvType::Q8 { 4 } else { 2 };
         let heads = HeadShape { heads: 8, kv_heads, head_dim: 64 };

@@ -1,4 +1,5 @@
 use walla_device::{CacheCommand, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -11,10 +12,10 @@ fn page(sequence: u32, index: u32) -> u32 {
     1 + sequence * 40 + (39 - index)
 }
 
-#[test]
+#[gpu_test]
 fn cache_ops_match_the_oracle() {
     for kv_type in [KvType::F32, KvType::F16, KvType::Q8] {
-        let Some(device) = gpu() else { return };
+        let device = gpu();
         let shape = Shape { taps: Some(3), layers: 4, ..Shape::llama(TensorType::F32) };
         let mut rigs =
             [Rig::new(device, &shape, kv_type, 2), Rig::new(oracle(), &shape, kv_type, 2)];
@@ -94,9 +95,9 @@ fn cache_ops_match_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn cache_ops_outside_the_cache_are_refused() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F16), KvType::F16, 2);
     let bad = [
         CacheCommand::CopyPage { from: 1, to: 321 },

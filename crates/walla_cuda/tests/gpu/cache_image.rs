@@ -1,6 +1,7 @@
 //! Copies of cache contents to host memory and back.
 
 use walla_device::{CachePart, DeltaShape, DeviceError, EventId, HostId, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::{MAX_PENALTY_WINDOW, TensorType};
 
 use crate::gpu;
@@ -47,7 +48,7 @@ impl Copier {
 
 /// A sequence that was copied through host memory continues with the same bits, in other pages and
 /// in another device.
-#[test]
+#[gpu_test]
 fn contents_of_a_cache_pass_through_host_memory() {
     let delta = DeltaShape { key_heads: 1, value_heads: 2, head_dim: 32, taps: 3 };
     let plain = Shape::llama(TensorType::F32);
@@ -57,7 +58,7 @@ fn contents_of_a_cache_pass_through_host_memory() {
         (KvType::F32, Shape { delta: Some(delta), gates: true, ..plain }),
     ];
     for (kv_type, shape) in shapes {
-        let [Some(first), Some(second)] = [gpu(), gpu()] else { return };
+        let [first, second] = [gpu(), gpu()];
         let mut from = Rig::new(first, &shape, kv_type, 2);
         let mut to = Rig::new(second, &shape, kv_type, 2);
         let text = tokens(515, 60, 4);

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use walla_device::KvType;
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -21,18 +22,18 @@ const NAME: &str = "deinit::a_device_is_dropped_without_error_after_driver_shutd
 /// Outlives the driver.
 static KEPT: Mutex<Option<Rig>> = Mutex::new(None);
 
-fn rig() -> Option<(Rig, Vec<i32>)> {
+fn rig() -> (Rig, Vec<i32>) {
     let shape = Shape::llama(TensorType::Q8_0);
     let text = tokens(shape.vocab, 4, 3);
-    Some((Rig::new(gpu()?, &shape, KvType::F16, 1), text))
+    (Rig::new(gpu(), &shape, KvType::F16, 1), text)
 }
 
-#[test]
+#[gpu_test]
 fn a_device_is_dropped_without_error_after_driver_shutdown() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let said = in_a_child(NAME, (CHILD, "1"));
     assert!(said.contains("deinit: dropped quietly"), "{said}");
     if is_emulated(&*device) {
@@ -54,7 +55,7 @@ fn child() {
     // SAFETY: the handler does not unwind.
     let registered = unsafe { atexit(drop_kept) };
     assert_eq!(registered, 0);
-    let (mut rig, text) = rig().expect("the parent has a GPU");
+    let (mut rig, text) = rig();
     rig.step(&[Piece::new(0, 0, &text)], 0);
     *KEPT.lock().unwrap() = Some(rig);
 }
@@ -73,13 +74,13 @@ extern "C" fn drop_kept() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn a_device_is_dropped_on_any_thread() {
-    let Some((mut first, text)) = rig() else { return };
+    let (mut first, text) = rig();
     let expected = bits(&first.step(&[Piece::new(0, 0, &text)], 0).logits[0]);
     let dropped = std::thread::spawn(move || drop(first)).join();
     assert!(dropped.is_ok());
-    let Some((mut moved, _)) = rig() else { return };
+    let (mut moved, _) = rig();
     // Used and dropped on a different thread than it was created on.
     let used = std::thread::spawn(move || {
         let found = bits(&moved.step(&[Piece::new(0, 0, &text)], 0).logits[0]);

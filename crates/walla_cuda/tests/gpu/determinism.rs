@@ -1,5 +1,6 @@
 use walla_cuda::CudaBackend;
 use walla_device::{CacheCommand, HeadShape, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
@@ -56,7 +57,7 @@ pub fn compare(name: &str, shape: &Shape, mixes: u32) {
     let text = tokens(515, 150, 9);
     let mut alone = None;
     for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
-        let Some(device) = gpu_of(backend) else { return };
+        let device = gpu_of(backend);
         let mut rig = Rig::new(device, shape, KvType::F16, 3);
         let mut random = Random(1);
         for mix in 0..=mixes {
@@ -72,7 +73,7 @@ pub fn compare(name: &str, shape: &Shape, mixes: u32) {
     println!("{name}: twice {mixes} mixes of {} rows bit-identical", text.len());
 }
 
-#[test]
+#[gpu_test]
 fn a_row_does_not_depend_on_its_batch_or_bucket() {
     for ty in
         [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16, TensorType::F16, TensorType::Q6K]
@@ -85,7 +86,7 @@ fn a_row_does_not_depend_on_its_batch_or_bucket() {
 /// Matrices with many tiles, and with splits of two runs: runs of four segments each; of five and
 /// four, and in the last split three and none; or of five, four and two. The last are reduced
 /// through the split-K workspace if rows are many.
-#[test]
+#[gpu_test]
 fn rows_of_large_matrices_do_not_depend_on_batch_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
         for hidden in [8_192, 8_448, 8_960] {
@@ -97,7 +98,7 @@ fn rows_of_large_matrices_do_not_depend_on_batch_or_bucket() {
 
 /// Query, key and value of two types: they have the same splits, although each alone would have
 /// others. Blocks compute the gate in two waves of eight segments; the second is a half wave.
-#[test]
+#[gpu_test]
 fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
     let shape = Shape {
@@ -113,7 +114,7 @@ fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
 
 /// Post norms, whose kernel packs rows for the next norm, and types of rows that are not a multiple
 /// of 256, as in small Gemma models: query and key are Q5_0, values Q8_0.
-#[test]
+#[gpu_test]
 fn rows_with_post_norms_do_not_depend_on_batch_or_bucket() {
     let (q5, q8) = (TensorType::Q5_0, TensorType::Q8_0);
     let shape = Shape {
@@ -133,7 +134,7 @@ fn rows_with_post_norms_do_not_depend_on_batch_or_bucket() {
 /// More rows than a block of a product takes, than a word of attention's lists holds, and than the
 /// sampler samples at once. A prompt of 500 tokens in two steps, batched with others, matches the
 /// oracle, and is bitwise identical when it is read in pieces.
-#[test]
+#[gpu_test]
 fn steps_of_hundreds_of_rows_match_the_oracle_and_chunked_steps() {
     let shape = Shape {
         width: 128,
@@ -157,7 +158,7 @@ fn steps_of_hundreds_of_rows_match_the_oracle_and_chunked_steps() {
     let mut cpu = rig(oracle());
     let expected: Vec<_> = steps.iter().map(|pieces| cpu.step(pieces, 0)).collect();
     for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
-        let Some(device) = gpu_of(backend) else { return };
+        let device = gpu_of(backend);
         let mut cuda = rig(device);
         let found: Vec<_> = steps.iter().map(|pieces| cuda.step(pieces, 0)).collect();
         for (found, expected) in found.iter().zip(&expected) {
@@ -184,7 +185,7 @@ fn steps_of_hundreds_of_rows_match_the_oracle_and_chunked_steps() {
 /// Every type in steps of hundreds of rows, whose WGMMA products take 64 or 128 rows a block,
 /// against steps of one row: splits of two runs, the last shorter; one split of two runs; two types
 /// in one launch. Without WGMMA kernels (the emulator) only one small shape.
-#[test]
+#[gpu_test]
 fn rows_of_steps_of_hundreds_of_rows_equal_rows_of_steps_of_one() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
     let of = |ty| Shape { width: 256, hidden: 8_960, layers: 1, ..Shape::llama(ty) };
@@ -199,7 +200,7 @@ fn rows_of_steps_of_hundreds_of_rows_equal_rows_of_steps_of_one() {
         ..Shape::llama(q4)
     };
     let small = Shape { hidden: 512, ..of(q4) };
-    let Some(device) = gpu_of(CudaBackend::from_env()) else { return };
+    let device = gpu_of(CudaBackend::from_env());
     let image = device.info().gpu.as_ref().map(|gpu| gpu.kernel_image.clone());
     let has_wgmma = image.is_some_and(|image| image.starts_with("sm_90a"));
     drop(device);
@@ -212,7 +213,7 @@ fn rows_of_steps_of_hundreds_of_rows_equal_rows_of_steps_of_one() {
         };
         let mut alone = None;
         for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
-            let Some(device) = gpu_of(backend) else { return };
+            let device = gpu_of(backend);
             let mut rig = Rig::with_steps(device, &shape, KvType::F16, (3, false), WIDE);
             let pieces = [piece(1, 0, 412, false), piece(6, 0, 76, false), piece(0, 0, 24, true)];
             let found = rig.step(&pieces, 0).logits.split_off(2);

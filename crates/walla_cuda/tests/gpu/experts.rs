@@ -6,6 +6,7 @@
 
 use walla_cuda::CudaBackend;
 use walla_device::{DeviceError, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::{Activation, ExpertScore, TensorType};
 
 use crate::determinism::compare;
@@ -32,7 +33,7 @@ fn types() -> impl Iterator<Item = TensorType> {
     TensorType::ALL.into_iter().filter(|ty| *ty != TensorType::F32)
 }
 
-#[test]
+#[gpu_test]
 fn experts_of_every_type_agree_with_the_oracle() {
     for ty in types() {
         let tolerance = if ty == TensorType::Q2K { BYTES } else { HALF };
@@ -40,7 +41,7 @@ fn experts_of_every_type_agree_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn any_choice_of_experts_agrees_with_the_oracle() {
     let (f32, f16, bf16) = (TensorType::F32, TensorType::F16, TensorType::BF16);
     let q8 = TensorType::Q8_0;
@@ -61,7 +62,7 @@ fn any_choice_of_experts_agrees_with_the_oracle() {
 
 /// Gate and up in another type than down, as in Q4_K_M; matrices whose columns have runs of
 /// different lengths; GeLU; a network next to the experts, which reads the same packed rows.
-#[test]
+#[gpu_test]
 fn experts_of_other_shapes_agree_with_the_oracle() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
     let mixed = Experts { types: [TensorType::F32, q4, q4, q6], ..Experts::of(q4) };
@@ -83,7 +84,7 @@ fn experts_of_other_shapes_agree_with_the_oracle() {
 }
 
 /// Projections pack rows for the norm of the experts, and experts for the next norm.
-#[test]
+#[gpu_test]
 fn a_row_of_experts_does_not_depend_on_its_batch_or_bucket() {
     let sigmoid = |ty| Experts { score: ExpertScore::Sigmoid, is_biased: true, ..Experts::of(ty) };
     let shared = |ty| Experts { is_shared: true, dense_layers: 1, ..Experts::of(ty) };
@@ -96,7 +97,7 @@ fn a_row_of_experts_does_not_depend_on_its_batch_or_bucket() {
 
 /// Up to 400 rows per expert: several items and passes. The first rows have the bits of rows that
 /// are read alone.
-#[test]
+#[gpu_test]
 fn experts_of_hundreds_of_rows_match_the_oracle_and_rows_alone() {
     let ty = TensorType::Q4_0;
     let experts = Experts { count: 6, used: 2, ..Experts::of(ty) };
@@ -111,7 +112,7 @@ fn experts_of_hundreds_of_rows_match_the_oracle_and_rows_alone() {
     let equal = Piece::new(1, 0, &[7; 50]);
     let pieces = [piece(0, 0, 60), equal, piece(2, 0, 400)];
     let expected = rig(oracle()).step(&pieces, 0);
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut cuda = rig(device);
     let found = cuda.step(&pieces, 0);
     let distance = distance(&found, &expected);
@@ -125,7 +126,7 @@ fn experts_of_hundreds_of_rows_match_the_oracle_and_rows_alone() {
 }
 
 /// Mixtures without kernels are refused when programs are prepared.
-#[test]
+#[gpu_test]
 fn mixtures_without_kernels_are_refused() {
     let [f32, f16, q8, q4] = [TensorType::F32, TensorType::F16, TensorType::Q8_0, TensorType::Q4_0];
     let with = |types| exact(q8, Experts { types, ..Experts::of(q8) });
@@ -136,7 +137,7 @@ fn mixtures_without_kernels_are_refused() {
         (Shape { hidden: 72, ..with([f32, f16, f16, f16]) }, "experts of 72 rows"),
         (used, "33 of 40 experts per token"),
     ] {
-        let Some(device) = gpu_of(CudaBackend::from_env()) else { return };
+        let device = gpu_of(CudaBackend::from_env());
         let Err(DeviceError::Unsupported { what, .. }) =
             Rig::try_with_steps(device, &shape, KvType::F16, (3, false), LONG)
         else {

@@ -2,6 +2,7 @@
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, DeviceCounters, KvType, OpenOptions};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
@@ -38,9 +39,9 @@ fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
     (found, calls, rig)
 }
 
-#[test]
+#[gpu_test]
 fn eager_launches_give_the_same_tokens_and_are_counted() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let (expected, calls, rig) = run(device);
     assert_eq!(rig.device.graph_fallbacks().total(), 0);
     // A step is one graph launch; the graph copies the step block itself.

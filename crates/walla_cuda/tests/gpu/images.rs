@@ -5,6 +5,7 @@ use std::io::Write;
 use lzma_rust2::{LzipOptions, LzipWriter};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -36,9 +37,9 @@ fn token(device: Box<dyn Device>) -> u32 {
     rig.step(&[Piece::new(0, 0, &tokens(shape.vocab, 4, 3))], 0).rows[0].token
 }
 
-#[test]
+#[gpu_test]
 fn an_image_that_the_driver_refuses_is_skipped_and_named() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let facts = device.info().gpu.clone().unwrap();
     let expected = token(device);
     let (major, minor) = facts.compute_capability;

@@ -3,6 +3,7 @@
 
 use walla_cuda::CudaBackend;
 use walla_device::{HeadShape, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::{Activation, PositionScale, RopePairs, TensorType};
 
 use crate::model::Shape;
@@ -25,7 +26,7 @@ pub fn gemma4(ty: TensorType) -> Shape {
     }
 }
 
-#[test]
+#[gpu_test]
 fn layers_with_inputs_agree_with_the_oracle() {
     let base = gemma4(TensorType::F32);
     check("layer inputs", &base, KvType::F32, EXACT);
@@ -39,14 +40,14 @@ fn layers_with_inputs_agree_with_the_oracle() {
 }
 
 /// Tables in host memory change neither bits nor the device memory of other weights.
-#[test]
+#[gpu_test]
 fn tables_in_host_memory_give_the_same_bits() {
     let shape = Shape { layers: 2, ..gemma4(TensorType::Q4K) };
     let pieces = [0, 1].map(|i| Piece::new(i, 0, &tokens(shape.vocab, 9 + i as usize, i.into())));
     let mut of_device = None;
     for bytes_min in [usize::MAX, 1] {
         let backend = CudaBackend::from_env().host_table_bytes_min(bytes_min);
-        let Some(device) = gpu_of(backend) else { return };
+        let device = gpu_of(backend);
         let mut rig = Rig::new(device, &shape, KvType::F16, 3);
         let found = rig.step(&pieces, 0).logits.iter().map(|row| bits(row)).collect::<Vec<_>>();
         let used = rig.device.memory();
@@ -59,7 +60,7 @@ fn tables_in_host_memory_give_the_same_bits() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn heads_of_512_agree_with_the_oracle() {
     for (heads, kv_type, limit) in [
         (HeadShape { heads: 8, kv_heads: 1, head_dim: 512 }, KvType::F32, EXACT),
@@ -76,7 +77,7 @@ fn heads_of_512_agree_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn growing_scores_agree_with_the_oracle() {
     let position_scale = Some(PositionScale { slope: 0.7, period_tokens: 16 });
     for ty in [TensorType::F32, TensorType::Q8_0] {
@@ -87,9 +88,9 @@ fn growing_scores_agree_with_the_oracle() {
 }
 
 /// Suppressed tokens are neither sampled nor candidates, at any temperature.
-#[test]
+#[gpu_test]
 fn suppressed_tokens_are_never_sampled() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut rig = Rig::new(device, &gemma4(TensorType::Q8_0), KvType::F16, 3);
     let text = tokens(515, 8, 2);
     let is_emulated = std::env::var_os("WALLA_EMULATED_CAPABILITY").is_some();

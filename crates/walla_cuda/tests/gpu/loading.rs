@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use walla_cuda::CudaBackend;
 use walla_device::{Device, DeviceError, KvType, MatrixDesc, MatrixUse, WeightSource};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
@@ -62,11 +63,11 @@ impl WeightSource for InFile<'_> {
     }
 }
 
-fn with_threads(threads: usize) -> Option<Box<dyn Device>> {
+fn with_threads(threads: usize) -> Box<dyn Device> {
     gpu_of(CudaBackend::from_env().load_threads(threads))
 }
 
-#[test]
+#[gpu_test]
 fn weights_do_not_depend_on_the_loading_threads() {
     // The table has several parts for four threads, the last of them not full. The table of Q4_K is
     // read twice.
@@ -76,7 +77,7 @@ fn weights_do_not_depend_on_the_loading_threads() {
         let expected = Rig::new(oracle(), &shape, KvType::F16, 11).step(&pieces, 0);
         let mut alone = None;
         for threads in [1, 4] {
-            let Some(device) = with_threads(threads) else { return };
+            let device = with_threads(threads);
             let found = Rig::new(device, &shape, KvType::F16, 11).step(&pieces, 0);
             let distance = distance(&found, &expected);
             assert!(distance < 2e-2, "{ty}, {threads} threads: {distance:.2e}");
@@ -88,10 +89,10 @@ fn weights_do_not_depend_on_the_loading_threads() {
 
 /// After an error, all pinned memory is recovered, so the device can load again after any number of
 /// failures.
-#[test]
+#[gpu_test]
 fn a_failing_source_is_an_error_and_the_device_stays_usable() {
     for threads in [1, 4] {
-        let Some(mut device) = with_threads(threads) else { return };
+        let mut device = with_threads(threads);
         let usage = MatrixUse { gather: false, multiply: true };
         for ty in [TensorType::Q8_0, TensorType::Q4K] {
             let (rows, cols) = (40_007, 256);

@@ -4,6 +4,7 @@ use walla_cuda::CudaBackend;
 use walla_device::{
     Backend, CacheDesc, CacheLayer, Device, DeviceError, KvType, OpenOptions, Registry,
 };
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -38,7 +39,7 @@ fn has_virtual_memory(device: &dyn Device) -> bool {
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn a_dropped_device_frees_all_memory() {
-    let Some(mut device) = gpu() else { return };
+    let mut device = gpu();
     let before = free_mib();
     let calls = device.counters();
     device.create_cache(&cache(1_000)).unwrap();
@@ -58,10 +59,10 @@ fn a_dropped_device_frees_all_memory() {
     println!("free: {before} MiB, with a cache of 1,000 MiB {during} MiB, after it {after} MiB");
 }
 
-#[test]
+#[gpu_test]
 fn cache_memory_matches_its_description() {
     for kv_type in [KvType::F16, KvType::Q8] {
-        let Some(mut device) = gpu() else { return };
+        let mut device = gpu();
         let desc = CacheDesc { kv_type, ..cache(100) };
         device.create_cache(&desc).unwrap();
         let wanted = desc.page_bytes() * u64::from(desc.pages);
@@ -74,11 +75,8 @@ fn cache_memory_matches_its_description() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn a_memory_limit_applies_to_arenas() {
-    if gpu().is_none() {
-        return;
-    }
     let registry = Registry::new().with(CudaBackend::default());
     let options = OpenOptions { max_memory_bytes: Some(64 * MIB), ..OpenOptions::default() };
     let mut device = registry.open(&tested(), &options).unwrap();
@@ -91,9 +89,9 @@ fn a_memory_limit_applies_to_arenas() {
 }
 
 /// Sequence 0 is in pages that stay mapped, sequence 5 in pages that are unmapped.
-#[test]
+#[gpu_test]
 fn kept_pages_are_unchanged_and_mapped_again_pages_are_zero() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let gives_back = has_virtual_memory(&*device);
     let shape = Shape::llama(TensorType::Q4K);
     let text = tokens(shape.vocab, 41, 9);
@@ -123,7 +121,7 @@ fn kept_pages_are_unchanged_and_mapped_again_pages_are_zero() {
 #[test]
 #[ignore = "takes all of the GPU's memory: run it alone"]
 fn steps_continue_while_another_program_uses_all_memory() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let gives_back = has_virtual_memory(&*device);
     let shape = Shape::llama(TensorType::Q4K);
     let text = tokens(shape.vocab, 41, 9);
@@ -163,7 +161,7 @@ fn steps_continue_while_another_program_uses_all_memory() {
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn a_cache_returns_memory_and_acquires_it_again() {
-    let Some(mut device) = gpu() else { return };
+    let mut device = gpu();
     if !has_virtual_memory(&*device) {
         println!("SKIPPED: no virtual memory management");
         return;

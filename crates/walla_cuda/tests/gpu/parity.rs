@@ -1,5 +1,6 @@
 use walla_cuda::CudaBackend;
 use walla_device::{Device, HeadShape, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::{Activation, RopePairs, TensorType};
 
 use crate::model::{Random, Shape};
@@ -61,13 +62,7 @@ pub fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
     check_on(gpu(), name, shape, kv_type, tolerance);
 }
 
-fn check_on(
-    device: Option<Box<dyn Device>>,
-    name: &str,
-    shape: &Shape,
-    kv_type: KvType,
-    tolerance: f64,
-) {
+fn check_on(device: Box<dyn Device>, name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
     let steps: Vec<_> = mixed_steps(shape.vocab).into_iter().map(|pieces| (pieces, 0)).collect();
     check_steps(device, name, shape, kv_type, tolerance, &steps);
 }
@@ -88,14 +83,13 @@ fn check_log_probabilities(name: &str, outcome: &Outcome) {
 
 /// Each step has the minimum size of its bucket.
 pub fn check_steps(
-    device: Option<Box<dyn Device>>,
+    device: Box<dyn Device>,
     name: &str,
     shape: &Shape,
     kv_type: KvType,
     tolerance: f64,
     steps: &[(Vec<Piece>, u32)],
 ) {
-    let Some(device) = device else { return };
     let mut cuda = Rig::new(device, shape, kv_type, 11);
     let mut cpu = Rig::new(oracle(), shape, kv_type, 11);
     let mut worst = 0.0_f64;
@@ -132,7 +126,7 @@ fn tolerance(ty: TensorType) -> f64 {
 const CONVERTED: [TensorType; 5] =
     [TensorType::Q2K, TensorType::Q3K, TensorType::Iq4Nl, TensorType::Iq4Xs, TensorType::Mxfp4];
 
-#[test]
+#[gpu_test]
 fn every_type_agrees_with_the_oracle() {
     for ty in TensorType::ALL.into_iter().filter(|ty| !CONVERTED.contains(ty)) {
         check(ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));
@@ -140,14 +134,14 @@ fn every_type_agrees_with_the_oracle() {
 }
 
 /// A separate test: they use the kernels of other types, and an emulator needs minutes.
-#[test]
+#[gpu_test]
 fn converted_types_agree_with_the_oracle() {
     for ty in CONVERTED {
         check(ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));
     }
 }
 
-#[test]
+#[gpu_test]
 fn products_without_wgmma_agree_with_the_oracle() {
     let backend = || CudaBackend::from_env().without_warpgroups();
     for ty in TensorType::ALL {
@@ -156,7 +150,7 @@ fn products_without_wgmma_agree_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn f16_pages_agree_with_the_oracle() {
     // Keys and values are rounded to f16 on both sides; a number halfway between two f16 values may
     // round to either.
@@ -165,7 +159,7 @@ fn f16_pages_agree_with_the_oracle() {
     check("F32", &Shape::llama(TensorType::F32), KvType::F16, 5e-3);
 }
 
-#[test]
+#[gpu_test]
 fn pages_of_8_bits_agree_with_the_oracle() {
     // Heads that the plain kernels take. Numbers halfway between two integers may round to either.
     check("Q8_0", &Shape::llama(TensorType::Q8_0), KvType::Q8, 3e-2);
@@ -179,7 +173,7 @@ fn pages_of_8_bits_agree_with_the_oracle() {
     check("heads of 40, norms, window", &shape, KvType::Q8, 2e-2);
 }
 
-#[test]
+#[gpu_test]
 fn mixed_types_agree_with_the_oracle() {
     let shape = Shape {
         types: [
@@ -209,7 +203,7 @@ fn mixed_types_agree_with_the_oracle() {
 }
 
 /// The types of adjacent matrices determine the kernels and the data that they pass on.
-#[test]
+#[gpu_test]
 fn any_mixture_of_types_agrees_with_the_oracle() {
     // Blocks of the test's Q4_1 and Q5_1 are not centred on zero, so several products in a row
     // amplify rounding errors. Q2_K has larger ones.
@@ -236,7 +230,7 @@ fn any_mixture_of_types_agrees_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn every_feature_agrees_with_the_oracle() {
     let base = Shape::llama(TensorType::F32);
     let qwen = Shape {
@@ -274,7 +268,7 @@ fn every_feature_agrees_with_the_oracle() {
     check("short convolutions of 4", &lfm, KvType::F32, EXACT);
 }
 
-#[test]
+#[gpu_test]
 fn wide_rows_agree_with_the_oracle() {
     // Wider than the staged columns, and not a multiple of them.
     let shape = Shape { hidden: 4128, layers: 1, ..Shape::llama(TensorType::Q4_0) };
@@ -289,7 +283,7 @@ fn wide_rows_agree_with_the_oracle() {
     check("a vocabulary of 10,003", &shape, KvType::F32, HALF);
 }
 
-#[test]
+#[gpu_test]
 fn wide_and_uneven_rows_with_post_norms_agree_with_the_oracle() {
     // More than four numbers for each thread of `add_norm`, and not a multiple of four.
     for width in [4_160, 54] {

@@ -7,6 +7,7 @@ use walla_device::{
     CompletionFlag, DeltaShape, Device, DeviceError, EventId, HostId, KvType, StreamId,
     StreamPriority,
 };
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::gpu;
@@ -140,13 +141,13 @@ fn shapes() -> [(&'static str, Shape); 4] {
     ]
 }
 
-#[test]
+#[gpu_test]
 fn ten_thousand_steps_make_no_capture_allocation_or_wait() {
     let length = Length { steps: 10_000, awaited: 1_000 };
     shapes().iter().for_each(|shape| check_both_modes(shape, length));
 }
 
-#[test]
+#[gpu_test]
 fn steps_make_no_capture_allocation_or_wait() {
     let length = Length { steps: 8, awaited: 2 };
     // The others take the emulator a minute.
@@ -163,9 +164,9 @@ fn check_both_modes(shape: &(&str, Shape), length: Length) {
 
 /// Result blocks that a step must not write: one outside of the memory, and one whose last launch
 /// is not known to have ended.
-#[test]
+#[gpu_test]
 fn a_result_block_that_is_not_free_is_refused() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = Shape::llama(TensorType::Q8_0);
     let mut rig = Rig::with_results(device, &shape, KvType::F16, 1, true);
     let slot = Slot::create(&mut *rig.device);
@@ -197,7 +198,7 @@ fn play(
     Length { steps, awaited }: Length,
     per_step: &[(&str, u64)],
 ) {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut rig = Rig::with_results(device, shape, KvType::F16, 1, is_mapped);
     assert_eq!(rig.mapped.is_some(), is_mapped);
     let copy = rig.device.create_stream(StreamPriority::High).unwrap();

@@ -1,6 +1,7 @@
 //! Gated DeltaNet and gates: parity with the oracle, states, and bits in any batch.
 
 use walla_device::{CacheCommand, DeltaShape, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
@@ -14,7 +15,7 @@ fn with(delta: DeltaShape, ty: TensorType) -> Shape {
     Shape { delta: Some(delta), gates: true, ..Shape::llama(ty) }
 }
 
-#[test]
+#[gpu_test]
 fn delta_nets_agree_with_the_oracle() {
     let shapes = [
         SMALL,
@@ -33,7 +34,7 @@ fn delta_nets_agree_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn gates_after_products_on_tensor_cores_agree_with_the_oracle() {
     let [q4, q8, f32] = [TensorType::Q4K, TensorType::Q8_0, TensorType::F32];
     // Gate and inputs of one type or of two, alpha and beta on tensor cores or not.
@@ -49,9 +50,9 @@ fn gates_after_products_on_tensor_cores_agree_with_the_oracle() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn states_are_copied_and_cleared() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = with(DeltaShape { head_dim: 128, ..SMALL }, TensorType::F32);
     let mut rigs =
         [Rig::new(device, &shape, KvType::F32, 2), Rig::new(oracle(), &shape, KvType::F32, 2)];
@@ -80,16 +81,16 @@ fn states_are_copied_and_cleared() {
 }
 
 /// The rows of a prompt pass a state one by one, in steps of any size, next to any other rows.
-#[test]
+#[gpu_test]
 fn rows_of_a_delta_net_do_not_depend_on_the_batch() {
     for ty in [TensorType::Q8_0, TensorType::F32] {
         crate::determinism::compare("DeltaNet", &with(SMALL, ty), 6);
     }
 }
 
-#[test]
+#[gpu_test]
 fn a_prompt_in_any_pieces_leaves_the_same_state() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = with(SMALL, TensorType::Q8_0);
     let mut rig = Rig::new(device, &shape, KvType::F16, 5);
     let text = tokens(515, 64, 8);

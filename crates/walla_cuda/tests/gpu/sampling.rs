@@ -1,5 +1,6 @@
 use walla_device::step::{BiasRow, ResultRow};
 use walla_device::{HeadShape, KvType, Program};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{POISONED, Poison, Random, Shape};
@@ -38,25 +39,25 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
 // several threads.
 const VOCABULARIES: [(u32, u32); 3] = [(515, 60), (9001, 60), (40_003, 12)];
 
-#[test]
+#[gpu_test]
 fn draws_match_the_oracle() {
     compare(&VOCABULARIES, None, &|_, _| None);
 }
 
 /// Far more equal logits than top-k keeps: the lower token ids win.
-#[test]
+#[gpu_test]
 fn draws_from_equal_logits_match_the_oracle() {
     compare(&[(515, 20), (9001, 20), (40_004, 10)], Some(7), &|_, _| None);
 }
 
 /// The vocabulary of Gemma 3.
-#[test]
+#[gpu_test]
 fn draws_from_a_large_vocabulary_match_the_oracle() {
     compare(&[(262_208, 3)], None, &|_, _| None);
 }
 
 /// Masks of every kind: few bits, half of the bits, almost all, and none in whole chunks.
-#[test]
+#[gpu_test]
 fn masked_draws_match_the_oracle_and_are_allowed() {
     compare(&VOCABULARIES, None, &|random, vocab| {
         let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
@@ -76,7 +77,7 @@ fn masked_draws_match_the_oracle_and_are_allowed() {
 }
 
 /// A mask of neighbouring tokens leaves many tokens in few groups of the sampler.
-#[test]
+#[gpu_test]
 fn neighboring_allowed_tokens_match_the_oracle() {
     compare(&[(20_000, 3)], None, &|random, vocab| {
         let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
@@ -92,10 +93,10 @@ fn compare(
     repeated_rows: Option<u32>,
     mask: &dyn Fn(&mut Random, u32) -> Option<Vec<u32>>,
 ) {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut device = Some(device);
     for (vocab, steps) in vocabularies.iter().copied() {
-        let device = device.take().or_else(gpu).unwrap();
+        let device = device.take().unwrap_or_else(gpu);
         let base = Shape { layers: 1, ..Shape::llama(TensorType::F32) };
         let width = if vocab > 100_000 { 32 } else { base.width };
         let shape = Shape { vocab, width, repeated_rows, ..base };
@@ -144,9 +145,9 @@ fn compare(
     }
 }
 
-#[test]
+#[gpu_test]
 fn a_mask_without_bits_fails_its_own_row_only() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = Shape { vocab: 9001, layers: 1, ..Shape::llama(TensorType::F32) };
     let mut rig = Rig::new(device, &shape, KvType::F32, 8);
     for (temperature, top_k) in [(0.0, 0), (1.0, 40), (1.0, 0), (1.0, 500)] {
@@ -160,18 +161,18 @@ fn a_mask_without_bits_fails_its_own_row_only() {
     }
 }
 
-#[test]
+#[gpu_test]
 fn more_outputs_than_rows_are_refused() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut rig = Rig::new(device, &Shape::llama(TensorType::Q8_0), KvType::F16, 8);
     let program = Program { max_rows: 2, max_outputs: 3, ..rig.program.clone() };
     let refused = rig.device.prepare(vec![program]).unwrap_err();
     assert!(refused.to_string().contains("3 outputs of 2 rows"), "{refused}");
 }
 
-#[test]
+#[gpu_test]
 fn forbidden_tokens_are_not_drawn() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = Shape { layers: 1, ..Shape::llama(TensorType::F32) };
     let mut rig = Rig::new(device, &shape, KvType::F32, 8);
     let mut restricted = Piece::new(0, 0, &[3]);
@@ -186,7 +187,7 @@ fn forbidden_tokens_are_not_drawn() {
 /// NaN in a row of the embedding table, and infinities in f16 pages, with all kernels between them
 /// and the logits. The sequence fails as long as it has the cells, and the bits of the other
 /// sequences do not change.
-#[test]
+#[gpu_test]
 fn non_finite_logits_fail_only_their_own_row() {
     let base = Shape {
         heads: HeadShape { heads: 4, kv_heads: 2, head_dim: 64 },
@@ -203,7 +204,7 @@ fn non_finite_logits_fail_only_their_own_row() {
             (Poison::Values, KvType::F16, false),
             (Poison::Values, KvType::F16, true),
         ] {
-            let Some(device) = gpu() else { return };
+            let device = gpu();
             let shape = Shape { types: [ty; 8], poison: Some(poison), post_norms, ..base.clone() };
             let rig = Rig::new(device, &shape, kv_type, 8);
             lose_one_of_two(rig, &format!("{poison:?}, {ty}, {kv_type:?}, {post_norms}"));
@@ -240,9 +241,9 @@ fn lose_one_of_two(mut rig: Rig, name: &str) {
 
 /// The second half of a prompt of twice the window overwrites the first: only the second half's
 /// tokens are penalised.
-#[test]
+#[gpu_test]
 fn penalties_apply_to_the_last_tokens_of_a_long_prompt() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let heads = HeadShape { heads: 1, kv_heads: 1, head_dim: 24 };
     let shape = Shape {
         width: 32,

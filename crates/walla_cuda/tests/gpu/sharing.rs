@@ -8,6 +8,7 @@ use walla_cuda::{CudaBackend, GraphicsQueue, SharedContext};
 use walla_device::{
     Backend, Device, DeviceError, GpuContext, GpuFacts, GpuHandle, KvType, OpenOptions, Support,
 };
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::gpu;
@@ -54,9 +55,9 @@ fn conversation(rig: &mut Rig, shape: &Shape) -> Vec<u32> {
     said
 }
 
-#[test]
+#[gpu_test]
 fn a_device_in_the_programs_context_leaves_it_alive() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let shape = Shape::llama(TensorType::Q8_0);
     assert_eq!(facts(&*device).context, "its own");
     let expected = conversation(&mut Rig::new(device, &shape, KvType::F16, 2), &shape);
@@ -84,9 +85,6 @@ fn a_device_in_the_programs_context_leaves_it_alive() {
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn resources_in_the_programs_context_are_freed() {
-    if gpu().is_none() {
-        return;
-    }
     let program = program();
     let free_mib = || cudarc::driver::result::mem_get_info().unwrap().0 >> 20;
     let shape = Shape::llama(TensorType::Q8_0);
@@ -106,11 +104,8 @@ fn resources_in_the_programs_context_are_freed() {
     assert!(free[3] + 8 >= free[1], "{free:?}");
 }
 
-#[test]
+#[gpu_test]
 fn handles_that_do_not_fit_are_refused() {
-    if gpu().is_none() {
-        return;
-    }
     let unknown = open(GpuContext::Existing(GpuHandle::new("a string"))).err().unwrap();
     assert!(matches!(unknown, DeviceError::Unsupported { .. }), "{unknown}");
     let nothing = open(GpuContext::Share { percent: 0 }).err().unwrap();
@@ -122,9 +117,9 @@ fn handles_that_do_not_fit_are_refused() {
     assert!(matches!(null, DeviceError::Invalid(_)), "{null}");
 }
 
-#[test]
+#[gpu_test]
 fn without_cuda_in_graphics_the_device_has_its_own_context_with_a_reason() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let support = facts(&*device).graphics_contexts;
     println!("CUDA in Graphics: {support}");
     let Support::Absent(why) = support else {
@@ -155,9 +150,9 @@ fn step_time(rig: &mut Rig, shape: &Shape) -> Duration {
     best
 }
 
-#[test]
+#[gpu_test]
 fn a_share_of_the_multiprocessors_gives_the_same_tokens() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let support = facts(&*device).green_contexts;
     println!("green contexts: {support}");
     let small = Shape::llama(TensorType::Q4K);
@@ -183,7 +178,7 @@ fn a_share_of_the_multiprocessors_gives_the_same_tokens() {
 #[test]
 #[ignore = "measures: run it alone"]
 fn graphs_use_only_their_share_of_the_multiprocessors() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     if let Support::Absent(why) = facts(&*device).green_contexts {
         println!("SKIPPED: {why}");
         return;

@@ -3,6 +3,7 @@
 use walla_cuda::CudaBackend;
 use walla_device::step::{OutputRow, ResultView, StepHeader, StepRow, StepViewMut};
 use walla_device::{DeviceError, HostId, KvType};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
@@ -40,9 +41,9 @@ fn latest(rig: &mut Rig, host: HostId) -> u64 {
     step
 }
 
-#[test]
+#[gpu_test]
 fn every_launch_has_the_block_that_was_uploaded_last() {
-    let Some(device) = gpu() else { return };
+    let device = gpu();
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F32), KvType::F16, 1);
     let (stream, block, graph) = (rig.stream, rig.step, rig.graphs[0][1]);
     let d = &mut *rig.device;
@@ -76,18 +77,15 @@ const REFUSED: &str = "WALLA_EMULATED_REFUSED_LAUNCHES";
 
 const REFUSALS: &str = "step_ring::launches_that_are_refused_take_no_later_block";
 
-#[test]
+#[gpu_test]
 fn launches_that_are_refused_take_no_later_block() {
     if std::env::var_os(REFUSED).is_some() {
         return with_refusals();
     }
-    if gpu().is_none() {
-        return;
-    }
     let said = in_a_child(REFUSALS, (REFUSED, "47"));
     let told = said.lines().find(|line| line.contains("were refused") || line.contains("SKIPPED"));
     let told = told.expect("the child says how it ended");
-    let is_emulated = gpu().is_some_and(|gpu| is_emulated(&*gpu));
+    let is_emulated = is_emulated(&*gpu());
     assert!(!is_emulated || told.contains("were refused"), "{told}");
     println!("{told}");
 }
@@ -95,7 +93,7 @@ fn launches_that_are_refused_take_no_later_block() {
 /// Some launches of a program's kernels are refused, so it is unknown how much of a step was
 /// executed.
 fn with_refusals() {
-    let Some(device) = gpu_of(CudaBackend::eager("a test says so")) else { return };
+    let device = gpu_of(CudaBackend::eager("a test says so"));
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F32), KvType::F16, 1);
     let (stream, block, graph) = (rig.stream, rig.step, rig.graphs[0][1]);
     let results = rig.device.create_host("results", LAYOUT.result_bytes()).unwrap();

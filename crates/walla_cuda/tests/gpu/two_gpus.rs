@@ -4,6 +4,7 @@ use std::thread;
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, KvType, OpenOptions};
+use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -19,9 +20,9 @@ const NAME: &str = "two_gpus::two_gpus_of_a_process_give_the_same_tokens_as_each
 /// Output of the child if it finds two.
 const BOTH: &str = "two GPUs agree";
 
-#[test]
+#[gpu_test]
 fn two_gpus_of_a_process_give_the_same_tokens_as_each_alone() {
-    let Some(first) = gpu() else { return };
+    let first = gpu();
     let backend = CudaBackend::from_env();
     if backend.devices().unwrap().len() > 1 {
         return two_gpus(&backend);

@@ -287,10 +287,7 @@ fn a_fifo_is_no_template() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&path).status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no mkfifo");
-        return;
-    }
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo is a part of every Unix");
     let error = LoadedText::from_gguf(&file(None), Some(&path.into()), None).unwrap_err();
     assert!(error.to_string().contains("not a file"), "{error}");
 }
