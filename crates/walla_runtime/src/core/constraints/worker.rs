@@ -8,8 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use walla_action::{ActionError, ActionSet, CallMarkers, GrammarOptions, call_grammar};
-use walla_constraint::{Compiler, Constraint, MaskOutcome, MatchError, Matcher};
+use walla_grammar::{
+    ActionError, ActionSet, CallMarkers, Compiler, Constraint, GrammarOptions, MaskOutcome,
+    MatchError, Matcher, call_grammar,
+};
 use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentId, ReplyError, ReplyId};
