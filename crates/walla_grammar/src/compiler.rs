@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::constraint::Source;
-use crate::json::{self, JsonWhitespace};
+use crate::schema::{self, JsonWhitespace};
 use crate::vocabulary::first_line;
 use crate::work::Budget;
 use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, messages, regex, work};
@@ -200,7 +200,7 @@ impl Compiler {
         let mut budget = Budget::new(options.compile_fuel);
         let source = match &constraint.0 {
             Source::JsonSchema(schema) => {
-                let lowered = json::lower(schema, options, &mut budget)?;
+                let lowered = schema::lower(schema, options, &mut budget)?;
                 TopLevelGrammar::from_json_schema(lowered)
             }
             Source::Regex(text) => {
@@ -304,10 +304,10 @@ fn check_anew(
     text: &str,
     options: &CompilerOptions,
 ) -> Result<(), ConstraintError> {
-    let mut budget = Budget::new(options.compile_fuel);
-    let lowered = json::lower_value(schema, options, options.whitespace, &mut budget)?;
-    let mut limits = options.limits();
     with_stack(|| {
+        let mut budget = Budget::new(options.compile_fuel);
+        let lowered = schema::lower_value(schema, options, options.whitespace, &mut budget)?;
+        let mut limits = options.limits();
         let source = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(lowered));
         let compiled = catch_unwind(AssertUnwindSafe(|| {
             let grammar =
@@ -366,7 +366,7 @@ fn named(source: &Source, message: &str, max_nodes: usize) -> ConstraintError {
     }
     if has("Unsatisfiable schema") || has("unsatisfiable") || has("Regex is empty") {
         let place = match source {
-            Source::JsonSchema(text) => json::find_empty_text(text, max_nodes),
+            Source::JsonSchema(text) => schema::find_empty_text(text, max_nodes),
             _ => None,
         };
         let reason = match place {

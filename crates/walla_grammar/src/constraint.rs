@@ -136,10 +136,7 @@ impl Constraint {
     /// Length of the source in bytes.
     #[must_use]
     pub fn source_bytes(&self) -> usize {
-        match &self.0 {
-            Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => text.len(),
-            Source::Choice(texts) => texts.iter().map(|text| text.len()).sum(),
-        }
+        self.sources().into_iter().map(str::len).sum()
     }
 }
 

@@ -6,7 +6,7 @@
 use serde_json::Value;
 use walla_types::TokenId;
 
-use crate::json::{self, JsonWhitespace};
+use crate::schema::{self, JsonWhitespace};
 use crate::terminals::Tokens;
 use crate::work::Budget;
 use crate::{CompilerOptions, ConstraintError, Vocabulary, regex};
@@ -35,7 +35,7 @@ pub(crate) fn lower(
     options: &CompilerOptions,
     budget: &mut Budget,
 ) -> Result<String, ConstraintError> {
-    let source = json::without_mark(source);
+    let source = schema::without_mark(source);
     let mut lowered = String::with_capacity(source.len());
     let mut tokens = Tokens::of(source);
     let (mut rest, mut depth, mut levels) = (source, 0_usize, 0_u64);
@@ -58,12 +58,12 @@ pub(crate) fn lower(
             let mut values = serde_json::Deserializer::from_str(schema).into_iter::<Value>();
             let value = match values.next() {
                 Some(Ok(value)) => value,
-                Some(Err(error)) => return Err(json::json_error(&error)),
+                Some(Err(error)) => return Err(schema::json_error(&error)),
                 None => return Err(at(source, offset, "a schema must follow %json")),
             };
             let end = values.byte_offset();
             lowered.push_str("%json ");
-            let value = json::lower_value(&value, options, whitespace, budget)?;
+            let value = schema::lower_value(&value, options, whitespace, budget)?;
             lowered.push_str(&value.to_string());
             tokens.push_opaque(offset);
             rest = schema.get(end..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Bounds of the work of the terminals of a Lark grammar.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::ConstraintError;
 use crate::work::{Bound, Budget, of_regex};
@@ -71,7 +71,7 @@ impl<'t> Tokens<'t> {
             }
         }
         lines.extend(tokens.get(start..));
-        let mut definitions: HashMap<&str, Vec<&[&str]>> = HashMap::new();
+        let mut definitions: BTreeMap<&str, Vec<&[&str]>> = BTreeMap::new();
         let mut rules = Vec::new();
         for line in lines {
             let name = line.iter().find(|token| !["?", "!"].contains(token));
@@ -111,7 +111,7 @@ fn is_terminal(name: &str) -> bool {
 
 struct Terminals<'t> {
     /// Bodies by name; several if nested grammars define the name too.
-    definitions: HashMap<&'t str, Vec<&'t [&'t str]>>,
+    definitions: BTreeMap<&'t str, Vec<&'t [&'t str]>>,
     /// `None` while it is computed.
     bounds: HashMap<&'t str, Option<Bound>>,
 }

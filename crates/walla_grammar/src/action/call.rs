@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::action::check::check_arguments;
 use crate::action::error::shown;
-use crate::action::render::{call_json, json};
-use crate::action::schema;
+use crate::action::render::{Style, call_json};
 use crate::{ActionSet, CallError, MalformedCall};
 
 /// A call as the model wrote it.
@@ -44,7 +44,7 @@ impl ParsedCall {
     }
 
     fn malformed(&self, error: CallError) -> MalformedCall {
-        let text = format!("{} {}", self.name, json(&Value::Object(self.arguments.clone())));
+        let text = format!("{} {}", self.name, Style::Json.object(&self.arguments));
         MalformedCall::new(text.as_bytes(), error)
     }
 }
@@ -64,7 +64,7 @@ pub fn check(actions: &ActionSet, call: ParsedCall) -> Result<ParsedCall, Malfor
         return Err(call.malformed(error));
     };
     let arguments = call.arguments.clone();
-    match schema::check_arguments(action.schema(), arguments, call.is_untyped) {
+    match check_arguments(action.arguments(), arguments, call.is_untyped) {
         Ok(arguments) => Ok(ParsedCall::new(call.name, arguments)),
         Err(error) => Err(call.malformed(error)),
     }

@@ -1,5 +1,7 @@
 //! Errors of action specifications and of calls.
 
+use crate::ConstraintError;
+
 /// An action, a set of actions or a grammar of calls that cannot be used. The specification must
 /// be changed; a second attempt fails too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,30 +18,14 @@ pub enum ActionError {
     /// The schema of the parameters is not the schema of an object.
     #[error("the parameters of an action must be an object")]
     NotAnObject,
-    /// A keyword of the schema is not supported.
-    #[error("keyword \"{keyword}\" at \"{at}\" is not supported: {reason}")]
-    Unsupported {
-        /// The keyword.
-        keyword: String,
-        /// JSON pointer of the schema that contains the keyword. Empty for the root.
-        at: String,
+    /// The schema or a limit, as of a constraint: the schema has a part that is not supported, no
+    /// value is valid, or something is too large.
+    #[error(transparent)]
+    Schema(#[from] ConstraintError),
+    /// A chat template cannot list it, or the error was read from a recording.
+    #[error("{reason}")]
+    Refused {
         /// The reason.
-        reason: &'static str,
-    },
-    /// The value of a keyword is not allowed.
-    #[error("keyword \"{keyword}\" at \"{at}\" must be {expected}")]
-    Invalid {
-        /// The keyword.
-        keyword: String,
-        /// JSON pointer of the schema that contains the keyword.
-        at: String,
-        /// A description of valid values.
-        expected: &'static str,
-    },
-    /// No text is valid by the schema, or the library for constraints refuses it.
-    #[error("the schema cannot be used: {reason}")]
-    Schema {
-        /// The part of the schema and the reason.
         reason: String,
     },
     /// An error of one of several actions.
@@ -50,16 +36,6 @@ pub enum ActionError {
         /// The error.
         #[source]
         error: Box<ActionError>,
-    },
-    /// A limit is exceeded.
-    #[error("{what} is {value}, more than the limit of {max_value}")]
-    TooLarge {
-        /// The limited quantity, with its unit.
-        what: &'static str,
-        /// Its value; the first one above the limit if the value is not known.
-        value: usize,
-        /// The limit.
-        max_value: usize,
     },
     /// The action has no property of this name.
     #[error("the action {action} has no property {property:?}")]

@@ -2,6 +2,8 @@
 
 use walla_model::tokenizer::Tokenizer;
 
+use crate::Delimiter;
+
 /// The syntax in which a model writes calls.
 ///
 /// | format | models |
@@ -83,14 +85,6 @@ pub enum CallFormat {
     Plain,
 }
 
-/// Texts of the delimiters of a format; `None` if the format has no such delimiter.
-pub(crate) struct Texts {
-    pub open: Option<&'static str>,
-    pub close: Option<&'static str>,
-    pub args: Option<&'static str>,
-    pub quote: Option<&'static str>,
-}
-
 impl CallFormat {
     /// All formats.
     pub const ALL: [Self; 9] = [
@@ -159,7 +153,7 @@ impl CallFormat {
     /// Whether a call is closed by a delimiter. Otherwise it ends with its last bracket.
     #[must_use]
     pub fn has_close(self) -> bool {
-        self.texts().close.is_some()
+        self.text(Delimiter::Close).is_some()
     }
 
     /// Whether a call may also open with `{` as the first byte of a reply that is not white space.
@@ -174,20 +168,23 @@ impl CallFormat {
         (self == Self::LlamaJson).then_some(1)
     }
 
-    pub(crate) fn texts(self) -> Texts {
-        let texts = |open, close| Texts { open: Some(open), close, args: None, quote: None };
-        match self {
-            Self::HermesJson | Self::QwenXml | Self::Plain => {
-                texts("<tool_call>", Some("</tool_call>"))
-            }
-            Self::LlamaJson => texts("<|python_tag|>", None),
-            Self::MistralList => texts("[TOOL_CALLS]", None),
-            Self::MistralNamed => Texts { args: Some("[ARGS]"), ..texts("[TOOL_CALLS]", None) },
-            Self::Lfm2 => texts("<|tool_call_start|>", Some("<|tool_call_end|>")),
-            Self::Gemma4 => {
-                Texts { quote: Some("<|\"|>"), ..texts("<|tool_call>", Some("<tool_call|>")) }
-            }
-            Self::Phi4 => texts("<|tool_call|>", Some("<|/tool_call|>")),
-        }
+    /// The text of a delimiter; `None` if the format has no such delimiter.
+    pub(crate) fn text(self, delimiter: Delimiter) -> Option<&'static str> {
+        use Delimiter::{Args, Close, Open, Quote};
+        Some(match (self, delimiter) {
+            (Self::HermesJson | Self::QwenXml | Self::Plain, Open) => "<tool_call>",
+            (Self::HermesJson | Self::QwenXml | Self::Plain, Close) => "</tool_call>",
+            (Self::LlamaJson, Open) => "<|python_tag|>",
+            (Self::MistralList | Self::MistralNamed, Open) => "[TOOL_CALLS]",
+            (Self::MistralNamed, Args) => "[ARGS]",
+            (Self::Lfm2, Open) => "<|tool_call_start|>",
+            (Self::Lfm2, Close) => "<|tool_call_end|>",
+            (Self::Gemma4, Open) => "<|tool_call>",
+            (Self::Gemma4, Close) => "<tool_call|>",
+            (Self::Gemma4, Quote) => "<|\"|>",
+            (Self::Phi4, Open) => "<|tool_call|>",
+            (Self::Phi4, Close) => "<|/tool_call|>",
+            _ => return None,
+        })
     }
 }

@@ -22,6 +22,10 @@ pub enum Delimiter {
     Quote,
 }
 
+impl Delimiter {
+    pub(crate) const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Args, Self::Quote];
+}
+
 /// How a delimiter is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spelling {
@@ -58,45 +62,36 @@ pub const MAX_DELIMITER_BYTES: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMarkers {
     format: CallFormat,
-    open: Option<Spelling>,
-    close: Option<Spelling>,
-    args: Option<Spelling>,
-    quote: Option<Spelling>,
+    /// In the order of [`Delimiter::ALL`].
+    spellings: [Option<Spelling>; 4],
 }
 
 impl CallMarkers {
     /// The delimiters of a format in a vocabulary.
     #[must_use]
     pub fn new(format: CallFormat, tokenizer: &Tokenizer) -> Self {
-        let spelling = |text: Option<&'static str>| {
-            let text = text?;
+        let spellings = Delimiter::ALL.map(|delimiter| {
+            let text = format.text(delimiter)?;
             let token = tokenizer.special_token(text).filter(|_| format != CallFormat::Plain);
-            Some(match token {
+            match token {
                 Some(token) => {
                     let ends_generation = tokenizer.is_end_of_generation(token);
-                    Spelling::Token { token, text, ends_generation }
+                    Some(Spelling::Token { token, text, ends_generation })
                 }
-                None => Spelling::Text(text),
-            })
-        };
-        let texts = format.texts();
-        let mut open = spelling(texts.open);
-        // Without this token a model of Llama writes bare JSON only.
-        if format == CallFormat::LlamaJson && matches!(open, Some(Spelling::Text(_))) {
-            open = None;
-        }
-        let (close, args, quote) =
-            (spelling(texts.close), spelling(texts.args), spelling(texts.quote));
-        Self { format, open, close, args, quote }
+                // Without this token a model of Llama writes bare JSON only.
+                None if format == CallFormat::LlamaJson => None,
+                None => Some(Spelling::Text(text)),
+            }
+        });
+        Self { format, spellings }
     }
 
     /// The delimiters of [`CallFormat::Plain`], for text without tokens.
     #[must_use]
     pub fn text_only() -> Self {
-        let texts = CallFormat::Plain.texts();
-        let [open, close, args, quote] =
-            [texts.open, texts.close, texts.args, texts.quote].map(|text| text.map(Spelling::Text));
-        Self { format: CallFormat::Plain, open, close, args, quote }
+        let format = CallFormat::Plain;
+        let spelling = |delimiter| format.text(delimiter).map(Spelling::Text);
+        Self { format, spellings: Delimiter::ALL.map(spelling) }
     }
 
     /// The format.
@@ -108,11 +103,7 @@ impl CallMarkers {
     /// The delimiter of a token.
     #[must_use]
     pub fn of_token(&self, token: TokenId) -> Option<Delimiter> {
-        let of = |(spelling, delimiter)| match spelling {
-            Some(Spelling::Token { token: own, .. }) if own == token => Some(delimiter),
-            _ => None,
-        };
-        self.all().into_iter().find_map(of)
+        Delimiter::ALL.into_iter().find(|&delimiter| self.token(delimiter) == Some(token))
     }
 
     /// The special token of a delimiter, if the vocabulary has it.
@@ -146,16 +137,7 @@ impl CallMarkers {
     }
 
     pub(crate) fn spelling(&self, delimiter: Delimiter) -> Option<Spelling> {
-        self.all().iter().find(|(_, other)| *other == delimiter).and_then(|(spelling, _)| *spelling)
-    }
-
-    fn all(&self) -> [(Option<Spelling>, Delimiter); 4] {
-        [
-            (self.open, Delimiter::Open),
-            (self.close, Delimiter::Close),
-            (self.args, Delimiter::Args),
-            (self.quote, Delimiter::Quote),
-        ]
+        self.spellings.get(delimiter as usize).copied().flatten()
     }
 }
 
@@ -166,8 +148,7 @@ mod tests {
     #[test]
     fn no_delimiter_is_longer_than_declared() {
         for format in CallFormat::ALL {
-            let texts = format.texts();
-            for text in [texts.open, texts.close, texts.args, texts.quote].into_iter().flatten() {
+            for text in Delimiter::ALL.into_iter().filter_map(|delimiter| format.text(delimiter)) {
                 assert!(text.len() <= MAX_DELIMITER_BYTES, "{text}");
             }
         }

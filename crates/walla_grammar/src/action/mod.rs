@@ -1,6 +1,7 @@
 //! Actions of agents: see the [crate](crate#actions).
 
 mod call;
+mod check;
 mod error;
 mod format;
 mod grammar;
@@ -8,11 +9,12 @@ mod markers;
 mod parser;
 mod reader;
 mod render;
-mod schema;
 mod set;
 mod spec;
 #[cfg(feature = "typed")]
 mod typed;
+
+pub(crate) use error::shown;
 
 pub use call::{ParsedCall, check};
 pub use error::{ActionError, CallError, MalformedCall};

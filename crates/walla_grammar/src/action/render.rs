@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::{CallFormat, ParsedCall};
+use crate::{CallFormat, Delimiter, ParsedCall};
 
 /// A call as text of a format, with its delimiters, as the vendor's chat template prints it: for
 /// templates that cannot print calls, and for tests.
@@ -15,15 +15,11 @@ use crate::{CallFormat, ParsedCall};
 /// the same call.
 #[must_use]
 pub fn render(format: CallFormat, call: &ParsedCall) -> String {
-    let texts = format.texts();
-    let (open, close) = (texts.open.unwrap_or_default(), texts.close.unwrap_or_default());
+    let [open, close, args, quote] =
+        Delimiter::ALL.map(|delimiter| format.text(delimiter).unwrap_or_default());
     let name = &call.name;
     let arguments = &call.arguments;
-    let object = || {
-        let mut text = String::new();
-        write_object(arguments, &mut text);
-        text
-    };
+    let object = || Style::Json.object(arguments);
     match format {
         CallFormat::HermesJson | CallFormat::Plain => {
             format!("{open}\n{}\n{close}", call_json(name, arguments))
@@ -33,7 +29,7 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
             format!("{open}[{{\"name\": \"{name}\", \"arguments\": {}}}]{close}", object())
         }
         CallFormat::MistralNamed => {
-            format!("{open}{name}{}{}", texts.args.unwrap_or_default(), object())
+            format!("{open}{name}{args}{}", object())
         }
         CallFormat::QwenXml => {
             let values = arguments
@@ -43,13 +39,14 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
             format!("{open}\n<function={name}>\n{values}</function>\n{close}")
         }
         CallFormat::Lfm2 => {
-            let values: Vec<String> =
-                arguments.iter().map(|(key, value)| format!("{key}={}", python(value))).collect();
+            let values: Vec<String> = arguments
+                .iter()
+                .map(|(key, value)| format!("{key}={}", Style::Python.value(value)))
+                .collect();
             format!("{open}[{name}({})]{close}", values.join(", "))
         }
         CallFormat::Gemma4 => {
-            let quote = texts.quote.unwrap_or_default();
-            format!("{open}call:{name}{}{close}", gemma_object(arguments, quote))
+            format!("{open}call:{name}{}{close}", Style::Gemma(quote).object(arguments))
         }
     }
 }
@@ -57,49 +54,84 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
 /// A call as a JSON object of its name and arguments: [`CallFormat::Plain`] without delimiters.
 #[must_use]
 pub fn call_json(name: &str, arguments: &Map<String, Value>) -> String {
-    let mut text = String::with_capacity(128);
-    text.push_str("{\"name\": \"");
-    text.push_str(name);
-    text.push_str("\", \"arguments\": ");
-    write_object(arguments, &mut text);
-    text.push('}');
-    text
+    format!("{{\"name\": \"{name}\", \"arguments\": {}}}", Style::Json.object(arguments))
 }
 
-/// JSON with a space after each comma and colon, as Python's `json.dumps` writes it.
-pub(crate) fn json(value: &Value) -> String {
-    let mut text = String::new();
-    write_value(value, &mut text);
-    text
+/// How values are written.
+#[derive(Clone, Copy)]
+pub(crate) enum Style {
+    /// With a space after each comma and colon, as Python's `json.dumps` writes them.
+    Json,
+    /// As JSON, with the constants of Python.
+    Python,
+    /// With this quotation mark, without escapes. Names have no quotes and are sorted without
+    /// regard to case, as the template's `dictsort` does.
+    Gemma(&'static str),
 }
 
-fn write_value(value: &Value, text: &mut String) {
-    match value {
-        Value::Array(items) => {
-            text.push('[');
-            for (at, item) in items.iter().enumerate() {
-                text.push_str(if at == 0 { "" } else { ", " });
-                write_value(item, text);
+impl Style {
+    fn value(self, value: &Value) -> String {
+        let mut text = String::new();
+        self.write(value, &mut text);
+        text
+    }
+
+    pub(crate) fn object(self, fields: &Map<String, Value>) -> String {
+        let mut text = String::with_capacity(128);
+        self.write_object(fields, &mut text);
+        text
+    }
+
+    fn write(self, value: &Value, text: &mut String) {
+        match (value, self) {
+            (Value::Null, Self::Python) => text.push_str("None"),
+            (Value::Bool(value), Self::Python) => {
+                text.push_str(if *value { "True" } else { "False" });
             }
-            text.push(']');
-        }
-        Value::Object(fields) => write_object(fields, text),
-        Value::String(string) => write_string(string, text),
-        _ => {
-            let _ = write!(text, "{value}");
+            (Value::String(string), Self::Gemma(quote)) => text.extend([quote, string, quote]),
+            (Value::String(string), _) => write_string(string, text),
+            (Value::Array(items), _) => {
+                text.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    text.push_str(if at == 0 { "" } else { self.signs().0 });
+                    self.write(item, text);
+                }
+                text.push(']');
+            }
+            (Value::Object(fields), _) => self.write_object(fields, text),
+            _ => {
+                let _ = write!(text, "{value}");
+            }
         }
     }
-}
 
-fn write_object(fields: &Map<String, Value>, text: &mut String) {
-    text.push('{');
-    for (at, (name, value)) in fields.iter().enumerate() {
-        text.push_str(if at == 0 { "" } else { ", " });
-        write_string(name, text);
-        text.push_str(": ");
-        write_value(value, text);
+    fn write_object(self, fields: &Map<String, Value>, text: &mut String) {
+        let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
+        let is_gemma = matches!(self, Self::Gemma(_));
+        if is_gemma {
+            fields.sort_by_key(|(name, _)| name.to_lowercase());
+        }
+        text.push('{');
+        for (at, (name, value)) in fields.into_iter().enumerate() {
+            text.push_str(if at == 0 { "" } else { self.signs().0 });
+            if is_gemma {
+                text.push_str(name);
+            } else {
+                write_string(name, text);
+            }
+            text.push_str(self.signs().1);
+            self.write(value, text);
+        }
+        text.push('}');
     }
-    text.push('}');
+
+    /// What separates two values, and a name and its value.
+    fn signs(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Json | Self::Python => (", ", ": "),
+            Self::Gemma(_) => (",", ":"),
+        }
+    }
 }
 
 fn write_string(string: &str, text: &mut String) {
@@ -110,54 +142,11 @@ fn write_string(string: &str, text: &mut String) {
     }
 }
 
-fn bracketed(
-    open: &str,
-    items: impl Iterator<Item = String>,
-    close: &str,
-    separator: &str,
-) -> String {
-    format!("{open}{}{close}", items.collect::<Vec<_>>().join(separator))
-}
-
 /// A value of the XML format: texts as they are, constants as Python writes them.
 fn raw(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) => python(value),
-        _ => json(value),
+        Value::Null | Value::Bool(_) => Style::Python.value(value),
+        _ => Style::Json.value(value),
     }
-}
-
-/// A value as Python writes it, with double quotes.
-fn python(value: &Value) -> String {
-    match value {
-        Value::Null => "None".to_owned(),
-        Value::Bool(value) => if *value { "True" } else { "False" }.to_owned(),
-        Value::Array(items) => bracketed("[", items.iter().map(python), "]", ", "),
-        Value::Object(fields) => {
-            let fields =
-                fields.iter().map(|(k, v)| format!("{}: {}", Value::from(&**k), python(v)));
-            bracketed("{", fields, "}", ", ")
-        }
-        _ => value.to_string(),
-    }
-}
-
-fn gemma(value: &Value, quote: &str) -> String {
-    match value {
-        Value::String(text) => format!("{quote}{text}{quote}"),
-        Value::Array(items) => {
-            bracketed("[", items.iter().map(|item| gemma(item, quote)), "]", ",")
-        }
-        Value::Object(fields) => gemma_object(fields, quote),
-        _ => value.to_string(),
-    }
-}
-
-/// Names are sorted without regard to case, as the template's `dictsort` does.
-fn gemma_object(fields: &Map<String, Value>, quote: &str) -> String {
-    let mut sorted: Vec<(&String, &Value)> = fields.iter().collect();
-    sorted.sort_by_key(|(name, _)| name.to_lowercase());
-    let fields = sorted.into_iter().map(|(name, value)| format!("{name}:{}", gemma(value, quote)));
-    bracketed("{", fields, "}", ",")
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::action::schema::{Kind, Property, Schema};
+use crate::schema::{Fields, Items, Kind, Schema, Type};
+use crate::work::limit;
 use crate::{ActionError, ActionSpec, CallFormat, ParsedCall, render};
 
 /// The actions that an agent may execute in a reply. A clone shares the content.
@@ -37,18 +38,12 @@ impl ActionSet {
     /// A set of actions, in this order.
     ///
     /// # Errors
-    /// [`ActionError::TooLarge`] for more than [`MAX_ACTIONS`](Self::MAX_ACTIONS) actions,
+    /// [`ActionError::Schema`] for more than [`MAX_ACTIONS`](Self::MAX_ACTIONS) actions,
     /// [`ActionError::Duplicate`] if two have the same name.
     pub fn new(actions: impl IntoIterator<Item = ActionSpec>) -> Result<Self, ActionError> {
         let mut all: Vec<ActionSpec> = Vec::new();
         for action in actions {
-            if all.len() == Self::MAX_ACTIONS {
-                return Err(ActionError::TooLarge {
-                    what: "the number of actions",
-                    value: Self::MAX_ACTIONS + 1,
-                    max_value: Self::MAX_ACTIONS,
-                });
-            }
+            limit("the number of actions", all.len() as u64 + 1, Self::MAX_ACTIONS as u64)?;
             if all.iter().any(|other| other.name() == action.name()) {
                 return Err(ActionError::Duplicate { name: action.name().to_owned() });
             }
@@ -108,40 +103,38 @@ impl ActionSet {
         for action in self.possible() {
             text.push_str(if text.is_empty() { "Actions:\n" } else { "" });
             let _ = write!(text, "{}(", action.name());
-            describe_properties(action.schema().properties(), &mut text);
+            describe_properties(action.arguments(), &mut text);
             text.push(')');
             if !action.description().is_empty() {
                 let _ = write!(text, ": {}", action.description());
             }
             text.push('\n');
-            for property in action.schema().properties() {
-                if let Some(description) = &property.schema.description {
+            for (name, schema) in &action.arguments().properties {
+                if let Some(description) = &schema.description {
                     let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
-                    let _ = writeln!(text, "  {}: {line}", property.name);
+                    let _ = writeln!(text, "  {name}: {line}");
                 }
             }
-            let arguments = action.schema().properties().len().min(2);
+            let arguments = action.arguments().properties.len().min(2);
             if example.as_ref().is_none_or(|(count, _)| *count < arguments) {
                 example = Some((arguments, action));
             }
         }
         if let Some((_, action)) = example {
-            let properties = action.schema().properties().iter().filter(|p| p.is_required);
-            let arguments: Map<String, Value> =
-                properties.map(|p| (p.name.clone(), sample(&p.schema))).collect();
-            let call = render(format, &ParsedCall::new(action.name(), arguments));
+            let call = ParsedCall::new(action.name(), samples(action.arguments()));
+            let call = render(format, &call);
             let _ = write!(text, "To act, write a call like this:\n{call}");
         }
         text
     }
 }
 
-fn describe_properties(properties: &[Property], text: &mut String) {
-    for (index, property) in properties.iter().enumerate() {
+fn describe_properties(fields: &Fields, text: &mut String) {
+    for (index, (name, schema)) in fields.properties.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };
-        let optional = if property.is_required { "" } else { "?" };
-        let _ = write!(text, "{comma}{}{optional}: ", property.name);
-        describe(&property.schema, text);
+        let optional = if fields.is_required(name) { "" } else { "?" };
+        let _ = write!(text, "{comma}{name}{optional}: ");
+        describe(schema, text);
     }
 }
 
@@ -154,12 +147,18 @@ fn describe_all(schemas: &[Schema], separator: &str, text: &mut String) {
 
 /// The type of an argument, as short as possible.
 fn describe(schema: &Schema, text: &mut String) {
-    match &schema.kind {
-        Kind::Null => text.push_str("null"),
-        Kind::Boolean => text.push_str("true|false"),
-        Kind::Integer(range) | Kind::Number(range) => {
-            let is_integer = matches!(schema.kind, Kind::Integer(_));
-            let name = if is_integer { "integer" } else { "number" };
+    let ty = match schema.kind() {
+        Kind::Any(options) => return describe_all(options, " or ", text),
+        Kind::Values(values) => {
+            let values: Vec<String> = values.iter().map(Value::to_string).collect();
+            return text.push_str(&values.join("|"));
+        }
+        Kind::Type(ty) => ty,
+    };
+    match ty {
+        Type::Boolean => text.push_str("true|false"),
+        Type::Integer(range) | Type::Number(range) => {
+            let name = ty.name();
             let _ = match (range.min, range.max) {
                 (Some(min), Some(max)) => write!(text, "{name} {min} to {max}"),
                 (Some(min), None) => write!(text, "{name} from {min}"),
@@ -167,45 +166,44 @@ fn describe(schema: &Schema, text: &mut String) {
                 (None, None) => write!(text, "{name}"),
             };
         }
-        Kind::Text(_) => text.push_str("text"),
-        Kind::Values(values) => {
-            for (index, value) in values.iter().enumerate() {
-                let _ = write!(text, "{}{value}", if index == 0 { "" } else { "|" });
-            }
-        }
-        Kind::List(items, _) => {
+        Type::String(_) => text.push_str("text"),
+        Type::Array(Items { rest: Some(item), .. }) => {
             text.push_str("list of ");
-            describe(items, text);
+            describe(item, text);
         }
-        Kind::Tuple(items) => {
+        Type::Array(items) => {
             text.push('[');
-            describe_all(items, ", ", text);
+            describe_all(&items.prefix, ", ", text);
             text.push(']');
         }
-        Kind::Any(options) => describe_all(options, " or ", text),
-        Kind::Object(properties) => {
+        Type::Object(fields) => {
             text.push('{');
-            describe_properties(properties, text);
+            describe_properties(fields, text);
             text.push('}');
         }
+        Type::Null => text.push_str(ty.name()),
     }
+}
+
+/// Required arguments for the example.
+fn samples(fields: &Fields) -> Map<String, Value> {
+    let required = fields.properties.iter().filter(|(name, _)| fields.is_required(name));
+    required.map(|(name, schema)| (name.clone(), sample(schema))).collect()
 }
 
 /// A value for the example.
 fn sample(schema: &Schema) -> Value {
-    match &schema.kind {
-        Kind::Null => Value::Null,
-        Kind::Boolean => Value::Bool(true),
-        Kind::Integer(range) => Value::from(range.min.unwrap_or(1.0).ceil() as i64),
-        Kind::Number(range) => Value::from(range.min.unwrap_or(1.0)),
-        Kind::Text(_) => Value::from("..."),
+    match schema.kind() {
         Kind::Values(values) => values.first().cloned().unwrap_or_default(),
-        Kind::List(items, _) => Value::Array(vec![sample(items)]),
-        Kind::Tuple(items) => items.iter().map(sample).collect(),
         Kind::Any(options) => options.first().map(sample).unwrap_or_default(),
-        Kind::Object(properties) => {
-            let required = properties.iter().filter(|p| p.is_required);
-            Value::Object(required.map(|p| (p.name.clone(), sample(&p.schema))).collect())
+        Kind::Type(Type::Null) => Value::Null,
+        Kind::Type(Type::Boolean) => Value::Bool(true),
+        Kind::Type(Type::Integer(range)) => Value::from(range.min.unwrap_or(1.0).ceil() as i64),
+        Kind::Type(Type::Number(range)) => Value::from(range.min.unwrap_or(1.0)),
+        Kind::Type(Type::String(_)) => Value::from("..."),
+        Kind::Type(Type::Array(items)) => {
+            items.prefix.iter().chain(items.rest.as_deref()).map(sample).collect()
         }
+        Kind::Type(Type::Object(fields)) => Value::Object(samples(fields)),
     }
 }

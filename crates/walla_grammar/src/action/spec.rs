@@ -3,13 +3,13 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::Constraint;
 use serde_json::{Value, json};
 use walla_model::chat::Tools;
 
-use crate::ActionError;
-use crate::action::error::shown;
-use crate::action::schema::{self, Kind, Schema, is_name};
+use super::shown;
+use crate::schema::{self, Fields, Kind, Part, Type, is_name};
+use crate::work::limit;
+use crate::{ActionError, Constraint};
 
 /// An action that an agent can execute: a name, a description for the model, and the schema of its
 /// arguments.
@@ -63,7 +63,7 @@ pub struct ActionSpec(Arc<Content>);
 struct Content {
     name: String,
     description: String,
-    schema: Schema,
+    arguments: Fields,
     parameters: Value,
     /// The parameters as text: their identity, including the order of properties.
     text: String,
@@ -90,9 +90,6 @@ impl ActionSpec {
     /// Maximum length of the schema, and of the description, in bytes of JSON.
     pub const MAX_BYTES: usize = 16 << 10;
 
-    /// Maximum nesting depth of the JSON text of a schema.
-    const MAX_JSON_DEPTH: usize = 64;
-
     /// An action. `name` is `[A-Za-z0-9_-]{1,64}`. Line breaks and runs of white space in
     /// the description become one space.
     ///
@@ -116,61 +113,44 @@ impl ActionSpec {
         description: &str,
         parameters: &Value,
     ) -> Result<Self, ActionError> {
-        let depth = depth(parameters, Self::MAX_JSON_DEPTH);
-        let too_large = |what, value, max_value| ActionError::TooLarge { what, value, max_value };
-        if depth > Self::MAX_JSON_DEPTH {
-            return Err(too_large("the nesting depth of the schema", depth, Self::MAX_JSON_DEPTH));
-        }
         for (what, bytes) in [
             ("the length of the schema in bytes", parameters.to_string().len()),
             ("the length of the description in bytes", description.len()),
         ] {
-            if bytes > Self::MAX_BYTES {
-                return Err(too_large(what, bytes, Self::MAX_BYTES));
-            }
+            limit(what, bytes as u64, Self::MAX_BYTES as u64)?;
         }
-        let mut schema = schema::parse(parameters)?;
-        let is_unit = schema.kind == Kind::Null;
-        if is_unit {
-            schema.kind = Kind::Object(Vec::new());
-        }
-        if !matches!(schema.kind, Kind::Object(_)) {
-            return Err(ActionError::NotAnObject);
-        }
-        // The description of the action replaces the schema's.
-        schema.description = None;
-        schema.default = None;
+        let mut schema = schema::arguments(parameters)?;
+        let is_unit = schema.is_null();
+        let arguments = match schema.type_mut() {
+            Some(Type::Object(arguments)) => std::mem::take(arguments),
+            Some(Type::Null) => Fields::default(),
+            _ => return Err(ActionError::NotAnObject),
+        };
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::from_parts(name.to_owned(), description, schema, is_unit, None)
+        Self::from_parts(name.to_owned(), description, arguments, is_unit, None)
     }
 
     fn from_parts(
         name: String,
         description: String,
-        schema: Schema,
+        arguments: Fields,
         is_unit: bool,
         listed: Option<Self>,
     ) -> Result<Self, ActionError> {
-        let parameters = schema::for_model(&schema);
+        let parameters = schema::for_model(&arguments);
         let text = parameters.to_string();
-        if text.len() > Self::MAX_BYTES {
-            return Err(ActionError::TooLarge {
-                what: "the length of the schema in bytes, without references",
-                value: text.len(),
-                max_value: Self::MAX_BYTES,
-            });
-        }
+        let what = "the length of the schema in bytes, without references";
+        limit(what, text.len() as u64, Self::MAX_BYTES as u64)?;
         // Without choices there is nothing to check, and no call.
-        if schema.is_possible() {
-            let checked = Constraint::check_json_schema(&schema::for_grammar(&schema));
-            checked.map_err(|error| ActionError::Schema { reason: error.to_string() })?;
+        if arguments.are_possible() {
+            Constraint::check_json_schema(&schema::of_type(&Type::Object(arguments.clone())))?;
         }
-        let content = Content { name, description, schema, parameters, text, is_unit, listed };
+        let content = Content { name, description, arguments, parameters, text, is_unit, listed };
         let spec = Self(Arc::new(content));
         // An ask lists it in the same way.
         match Tools::new(&json!([spec.tool()]), "") {
             Ok(_) => Ok(spec),
-            Err(error) => Err(ActionError::Schema { reason: error.to_string() }),
+            Err(error) => Err(ActionError::Refused { reason: error.to_string() }),
         }
     }
 
@@ -208,7 +188,7 @@ impl ActionSpec {
     /// Whether a call can be valid: each list of choices has a value.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        self.0.schema.is_possible()
+        self.0.arguments.are_possible()
     }
 
     /// The action as prompts list it: without its [unlisted
@@ -227,8 +207,8 @@ impl ActionSpec {
     ///
     /// # Errors
     /// [`ActionError::NoProperty`], [`ActionError::NotText`], and [`ActionError::Of`] with
-    /// [`ActionError::TooLarge`] if the schema becomes too long, or [`ActionError::Schema`] if a
-    /// choice has a character that a call cannot contain.
+    /// [`ActionError::Schema`] if the schema becomes too long, or if a choice has a character that
+    /// a call cannot contain.
     pub fn with_choices<T: Into<String>>(
         &self,
         property: &str,
@@ -288,38 +268,37 @@ impl ActionSpec {
         listed: Option<Self>,
     ) -> Result<Self, ActionError> {
         let action = || self.0.name.clone();
-        let mut schema = self.0.schema.clone();
-        let Kind::Object(properties) = &mut schema.kind else {
-            return Err(ActionError::NotAnObject);
-        };
-        let found = properties.iter_mut().find(|p| p.name == property).ok_or_else(|| {
-            ActionError::NoProperty { action: action(), property: shown(property) }
+        let mut arguments = self.0.arguments.clone();
+        let found = arguments.properties.iter_mut().find(|(name, _)| name == property);
+        let (_, found) = found.ok_or_else(|| ActionError::NoProperty {
+            action: action(),
+            property: shown(property),
         })?;
-        let text = found.schema.text_mut().ok_or_else(|| ActionError::NotText {
+        let text = found.text_mut().ok_or_else(|| ActionError::NotText {
             action: action(),
             property: property.to_owned(),
         })?;
         if let Some(values) = values {
-            text.kind = Kind::Values(values.iter().map(|value| json!(value)).collect());
+            text.parts = vec![Part::Values(values.iter().map(|value| json!(value)).collect())];
         }
         // A default may be none of the choices.
         text.default = None;
-        found.schema.default = None;
+        found.default = None;
         let Content { description, is_unit, .. } = &*self.0;
-        let changed = Self::from_parts(action(), description.clone(), schema, *is_unit, listed);
+        let changed = Self::from_parts(action(), description.clone(), arguments, *is_unit, listed);
         changed.map_err(|error| error.of(&self.0.name))
     }
 
     /// The properties with unlisted choices, and the choices.
     #[must_use]
     pub fn unlisted_choices(&self) -> Vec<(String, Vec<String>)> {
-        let listed = self.listed().schema().properties();
-        let changed = self.schema().properties().iter().filter(|p| !listed.contains(p));
-        let choices = changed.filter_map(|property| {
-            let mut schema = property.schema.clone();
-            let Kind::Values(values) = &schema.text_mut()?.kind else { return None };
+        let listed = &self.listed().0.arguments.properties;
+        let changed = self.0.arguments.properties.iter().filter(|own| !listed.contains(own));
+        let choices = changed.filter_map(|(name, schema)| {
+            let mut schema = schema.clone();
+            let Kind::Values(values) = schema.text_mut()?.kind() else { return None };
             let texts = values.iter().filter_map(Value::as_str).map(str::to_owned);
-            Some((property.name.clone(), texts.collect()))
+            Some((name.clone(), texts.collect()))
         });
         choices.collect()
     }
@@ -334,8 +313,8 @@ impl ActionSpec {
         }})
     }
 
-    pub(crate) fn schema(&self) -> &Schema {
-        &self.0.schema
+    pub(crate) fn arguments(&self) -> &Fields {
+        &self.0.arguments
     }
 }
 
@@ -347,30 +326,11 @@ fn bounded<T: Into<String>>(
     for value in values {
         let value: String = value.into();
         bytes += value.len();
-        if bytes > ActionSpec::MAX_BYTES {
-            return Err(ActionError::TooLarge {
-                what: "the length of the choices in bytes",
-                value: bytes,
-                max_value: ActionSpec::MAX_BYTES,
-            });
-        }
+        let what = "the length of the choices in bytes";
+        limit(what, bytes as u64, ActionSpec::MAX_BYTES as u64)?;
         if !choices.contains(&value) {
             choices.push(value);
         }
     }
     Ok(choices)
-}
-
-/// The nesting depth of a value, counted up to one more than the limit.
-fn depth(value: &Value, max_depth: usize) -> usize {
-    let deepest = |values: &mut dyn Iterator<Item = &Value>| {
-        let depths = values.map(|value| depth(value, max_depth.saturating_sub(1)));
-        1 + depths.max().unwrap_or(0)
-    };
-    match value {
-        _ if max_depth == 0 => 1,
-        Value::Array(items) => deepest(&mut items.iter()),
-        Value::Object(fields) => deepest(&mut fields.values()),
-        _ => 0,
-    }
 }

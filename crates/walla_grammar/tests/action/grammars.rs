@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use walla_grammar::unmarked::Syntax;
 use walla_grammar::{
     ActionError, ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, Compiler,
-    CompilerOptions, Delimiter, Grammar, GrammarOptions, GrammarStart, ParsedCall, Vocabulary,
-    call_grammar, check, render, unmarked_start,
+    CompilerOptions, ConstraintError, Delimiter, Grammar, GrammarOptions, GrammarStart, ParsedCall,
+    Vocabulary, call_grammar, check, render, unmarked_start,
 };
 use walla_model::Gguf;
 use walla_model::tokenizer::Tokenizer;
@@ -326,7 +326,8 @@ fn what_cannot_be_written_is_named() {
     let mixed = spec(json!({"anyOf": [{"type": "string"},
         {"type": "array", "items": {"type": "null"}}]}));
     let error = refused(CallFormat::QwenXml, 1, &mixed);
-    assert!(matches!(error, ActionError::Unsupported { .. }), "{error}");
+    let ActionError::Schema(error) = error else { panic!("{error}") };
+    assert!(matches!(error, ConstraintError::UnsupportedKeyword { .. }), "{error}");
     for format in CallFormat::ALL {
         assert!(format == CallFormat::QwenXml || grammar(format, 1, &mixed).is_ok());
         let one = grammar(format, 1, &tag).ok();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use walla_grammar::{
     ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, Compiler, CompilerOptions,
-    GrammarOptions, GrammarStart, ParsedCall, Vocabulary, call_grammar, check,
+    ConstraintError, GrammarOptions, GrammarStart, ParsedCall, Vocabulary, call_grammar, check,
 };
 
 /// A kind of coin.
@@ -170,7 +170,8 @@ fn unsupported_parts_are_named() {
     let ActionError::Of { action, error: tree } = tree else { panic!("{tree}") };
     assert_eq!(action, "f");
     assert!(
-        matches!(&*tree, ActionError::Unsupported { keyword, .. } if keyword == "$ref"),
+        matches!(&*tree, ActionError::Schema(ConstraintError::UnsupportedKeyword { keyword, .. })
+            if keyword == "$ref"),
         "{tree}"
     );
     assert_eq!(
@@ -309,7 +310,10 @@ fn sets_are_compared_by_content() {
     let double = ActionSet::new([action("a", keys), action("a", keys)]).unwrap_err();
     assert_eq!(double, ActionError::Duplicate { name: "a".into() });
     let many = (0..65).map(|index| action(&format!("a{index}"), keys));
-    assert!(matches!(ActionSet::new(many), Err(ActionError::TooLarge { .. })));
+    assert!(matches!(
+        ActionSet::new(many),
+        Err(ActionError::Schema(ConstraintError::TooLarge { .. }))
+    ));
     let none = action("a", keys).with_choices("x", [""; 0]).unwrap();
     let some = ActionSet::new([none, action("b", keys)]).unwrap();
     assert_eq!(some.possible().count(), 1);

@@ -184,6 +184,33 @@ fn alternatives_and_depth_are_named() {
     assert_eq!(reason(&compiler, &deep), expected);
 }
 
+/// Each definition refers twice to the next one: the search for a reason takes no exponential time.
+#[test]
+fn reasons_behind_many_references_are_found() {
+    let compiler = compiler(small("llama32-q4_0"));
+    let next = |index: usize| json!({"$ref": format!("#/$defs/d{index}")});
+    let types = |next: Value| {
+        json!({"type": ["array", "object"], "minItems": 1, "items": next,
+            "properties": {"a": next}, "required": ["a"]})
+    };
+    let any = |next: Value| {
+        json!({"anyOf": [next, {"type": "array", "prefixItems": [next],
+        "minItems": 1}]})
+    };
+    for (wrap, expected) in [
+        (&types as &dyn Fn(Value) -> Value, "the reference allows no value"),
+        (&any, "no integer is at least 2 and at most 1"),
+    ] {
+        let mut definitions: Map<String, Value> =
+            (0..60).map(|index| (format!("d{index}"), wrap(next(index + 1)))).collect();
+        let none = json!({"type": "integer", "minimum": 2, "maximum": 1});
+        definitions.insert("d60".to_owned(), none);
+        let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
+        let found = reason(&compiler, &schema);
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
 /// A part that may be absent is absent; the other alternatives remain.
 #[test]
 fn parts_that_may_be_absent_do_not_matter() {

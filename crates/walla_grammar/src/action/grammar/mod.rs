@@ -10,10 +10,11 @@ use crate::Constraint;
 use serde_json::Value;
 
 use crate::action::markers::Spelling;
-use crate::action::schema;
+use crate::lark::quote;
+use crate::schema::{self, Kind, Schema, Type};
 use crate::unmarked::Syntax;
 use crate::{ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, Delimiter};
-use rules::{Rules, json_rule, quote};
+use rules::{Rules, json_rule};
 use values::Values;
 
 /// Where the text of a grammar begins.
@@ -72,7 +73,7 @@ impl GrammarOptions {
 /// # Errors
 /// [`ActionError::NoAction`] if no action is possible. For the formats without JSON,
 /// [`ActionError::Of`] with [`ActionError::Unwritable`] if a choice contains syntax of the format,
-/// or with [`ActionError::Unsupported`] if alternatives cannot be distinguished.
+/// or with [`ActionError::Schema`] if alternatives cannot be distinguished.
 ///
 /// # Examples
 /// ```
@@ -185,11 +186,12 @@ fn call(
 ) -> Result<String, ActionError> {
     let name = action.name();
     let format = markers.format();
+    let arguments = action.arguments();
     let args = |rules: &mut Rules| {
-        if action.schema().properties().is_empty() {
+        if arguments.properties.is_empty() {
             return quote("{}");
         }
-        rules.add(&json_rule(&schema::for_grammar(action.schema())))
+        rules.add(&json_rule(&schema::of_type(&Type::Object(arguments.clone()))))
     };
     let text = match format {
         CallFormat::HermesJson | CallFormat::Plain => {
@@ -210,29 +212,27 @@ fn call(
         }
         CallFormat::QwenXml => {
             let start = quote(&format!("\n<function={name}>\n"));
-            let values = Values::new(markers, rules).parameters(action.schema().properties())?;
+            let values = Values::new(markers, rules).parameters(arguments)?;
             format!("{start} {values} {}", quote("</function>\n"))
         }
         CallFormat::Lfm2 => {
-            let values = Values::new(markers, rules).arguments(action.schema().properties())?;
+            let values = Values::new(markers, rules).arguments(arguments)?;
             format!("{} {values} \")\"", quote(&format!("{name}(")))
         }
         CallFormat::Gemma4 => {
-            let values = Values::new(markers, rules).object(action.schema().properties(), "")?;
+            let values = Values::new(markers, rules).object(arguments, "")?;
             format!("{} {values}", quote(&format!("call:{name}")))
         }
     };
     Ok(rules.add(&text))
 }
 
-/// Whether a schema contains a text that a predicate selects.
-fn find_text<'s>(schema: &'s schema::Schema, is: &dyn Fn(&str) -> bool) -> Option<&'s str> {
-    use schema::Kind;
-    match &schema.kind {
+/// A text in a schema that a predicate selects.
+fn find_text<'s>(schema: &'s Schema, is: &dyn Fn(&str) -> bool) -> Option<&'s str> {
+    match schema.kind() {
         Kind::Values(values) => values.iter().filter_map(Value::as_str).find(|text| is(text)),
-        Kind::List(items, _) => find_text(items, is),
-        Kind::Tuple(all) | Kind::Any(all) => all.iter().find_map(|item| find_text(item, is)),
-        Kind::Object(properties) => properties.iter().find_map(|p| find_text(&p.schema, is)),
-        _ => None,
+        Kind::Type(_) | Kind::Any(_) => {
+            schema.children().into_iter().find_map(|schema| find_text(schema, is))
+        }
     }
 }

@@ -31,11 +31,6 @@ impl Rules {
     }
 }
 
-/// A text as a string of the grammar.
-pub(super) fn quote(text: &str) -> String {
-    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
-}
-
 /// JSON of a schema with the white space of Python's `json.dumps`.
 pub(super) fn json_rule(schema: &Value) -> String {
     format!("%json:spaced {schema}")

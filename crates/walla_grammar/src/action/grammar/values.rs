@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-use super::rules::{Rules, json_rule, quote};
+use super::rules::{Rules, json_rule};
 use super::{find_text, spelled};
 use crate::action::error::shown;
 use crate::action::markers::Spelling;
-use crate::action::schema::{
-    self, ITEMS_DEFAULT, Kind, Limits, Property, Schema, TEXT_CHARS_DEFAULT,
+use crate::lark::quote;
+use crate::schema::{
+    self, Fields, ITEMS_DEFAULT, Items, Kind, Schema, TEXT_CHARS_DEFAULT, Text, Type, max_or,
 };
-use crate::{ActionError, CallFormat, CallMarkers, Delimiter};
+use crate::{ActionError, CallFormat, CallMarkers, ConstraintError, Delimiter};
 
 /// Characters that no free text has: control characters other than tab and line feed.
 const CONTROL: &str = r"\x00-\x08\x0b-\x1f\x7f";
@@ -32,14 +33,13 @@ impl<'r> Values<'r> {
     }
 
     /// Parameters of the XML format.
-    pub fn parameters(&mut self, properties: &[Property]) -> Rule {
+    pub fn parameters(&mut self, fields: &Fields) -> Rule {
         let mut sequence = Vec::new();
-        for property in properties {
-            let at = format!("/properties/{}", property.name);
-            let start = quote(&format!("<parameter={}>\n", property.name));
-            let value = self.parameter(&property.schema, &at)?;
+        for (name, schema) in &fields.properties {
+            let start = quote(&format!("<parameter={name}>\n"));
+            let value = self.parameter(schema, &format!("/properties/{name}"))?;
             let rule = self.rules.add(&format!("{start} {value}"));
-            sequence.push(if property.is_required { rule } else { format!("{rule}?") });
+            sequence.push(if fields.is_required(name) { rule } else { format!("{rule}?") });
         }
         if sequence.is_empty() {
             sequence.push("\"\"".to_owned());
@@ -55,33 +55,32 @@ impl<'r> Values<'r> {
             return Err(ActionError::Unwritable { text: shown(text), at: at.to_owned() });
         }
         let options = options(schema);
-        let free = options.iter().find_map(|option| match option.kind {
-            Kind::Text(limits) => Some(limits),
+        let free = options.iter().find_map(|option| match option.kind() {
+            Kind::Type(Type::String(text)) => Some(text),
             _ => None,
         });
-        if let Some(limits) = free {
+        if let Some(Text { min, max, .. }) = free {
             let is_nested =
-                |o: &Schema| matches!(o.kind, Kind::List(..) | Kind::Tuple(_) | Kind::Object(_));
-            if options.iter().any(|option| is_nested(option)) {
-                return Err(ActionError::Unsupported {
-                    keyword: "anyOf".to_owned(),
-                    at: at.to_owned(),
-                    reason: "in this call format a text may look like a list or an object",
-                });
+                |o: &Schema| matches!(o.kind(), Kind::Type(Type::Array(_) | Type::Object(_)));
+            if options.iter().copied().any(is_nested) {
+                let reason = "in this call format a text may look like a list or an object";
+                let (keyword, at, reason) = ("anyOf".to_owned(), at.to_owned(), reason.to_owned());
+                Err(ConstraintError::UnsupportedKeyword { keyword, at, reason })?;
             }
             // Other scalar values are spelled by texts, too.
-            let (min, max) = (limits.min, limits.max_or(TEXT_CHARS_DEFAULT));
+            let max = max_or(*min, *max, TEXT_CHARS_DEFAULT);
             let end = r"\n<\/parameter>\n";
             return Ok(self.rules.add(&format!("/[^<{CONTROL}]{{{min},{max}}}{end}/")));
         }
         let mut rules = Vec::new();
         for option in options {
-            rules.push(match &option.kind {
-                Kind::List(..) | Kind::Tuple(_) | Kind::Object(_) => {
+            rules.push(match option.kind() {
+                Kind::Type(Type::Array(_) | Type::Object(_)) => {
                     let mut schema = schema::for_grammar(option);
                     exclude_tags(&mut schema);
                     json_rule(&schema)
                 }
+                Kind::Type(ty) => self.scalar(ty),
                 Kind::Values(values) => {
                     let text = |value: &Value| match value {
                         Value::String(text) => quote(text),
@@ -89,7 +88,7 @@ impl<'r> Values<'r> {
                     };
                     values.iter().map(text).collect::<Vec<_>>().join(" | ")
                 }
-                _ => self.scalar(&option.kind),
+                Kind::Any(_) => String::new(),
             });
         }
         let rule = self.rules.add(&rules.join(" | "));
@@ -97,39 +96,37 @@ impl<'r> Values<'r> {
     }
 
     /// Arguments of Python's syntax.
-    pub fn arguments(&mut self, properties: &[Property]) -> Rule {
-        let mut fields = Vec::new();
-        for property in properties {
-            let at = format!("/properties/{}", property.name);
-            let start = quote(&format!("{}=", property.name));
-            let value = self.value(&property.schema, &at)?;
+    pub fn arguments(&mut self, fields: &Fields) -> Rule {
+        let mut rules = Vec::new();
+        for (name, schema) in &fields.properties {
+            let start = quote(&format!("{name}="));
+            let value = self.value(schema, &format!("/properties/{name}"))?;
             let rule = self.rules.add(&format!("{start} {value}"));
-            fields.push((rule, property.is_required));
+            rules.push((rule, fields.is_required(name)));
         }
-        Ok(self.chain(&fields))
+        Ok(self.chain(&rules))
     }
 
     /// An object. Optional properties may be left out.
-    pub fn object(&mut self, properties: &[Property], at: &str) -> Rule {
+    pub fn object(&mut self, fields: &Fields, at: &str) -> Rule {
         let is_gemma = self.format == CallFormat::Gemma4;
-        let mut sorted: Vec<&Property> = properties.iter().collect();
+        let mut sorted: Vec<&(String, Schema)> = fields.properties.iter().collect();
         if is_gemma {
-            sorted.sort_by_key(|property| property.name.to_lowercase());
+            sorted.sort_by_key(|(name, _)| name.to_lowercase());
         }
-        let mut fields = Vec::new();
-        for property in sorted {
-            let name = &property.name;
+        let mut rules = Vec::new();
+        for (name, schema) in sorted {
             let at = format!("{at}/properties/{name}");
             let start = if is_gemma {
                 quote(&format!("{name}:"))
             } else {
                 format!("({} | {})", quote(&format!("\"{name}\": ")), quote(&format!("'{name}': ")))
             };
-            let value = self.value(&property.schema, &at)?;
+            let value = self.value(schema, &at)?;
             let rule = self.rules.add(&format!("{start} {value}"));
-            fields.push((rule, property.is_required));
+            rules.push((rule, fields.is_required(name)));
         }
-        let fields = self.chain(&fields);
+        let fields = self.chain(&rules);
         Ok(self.rules.add(&format!("\"{{\" {fields} \"}}\"")))
     }
 
@@ -161,32 +158,32 @@ impl<'r> Values<'r> {
     fn value(&mut self, schema: &Schema, at: &str) -> Rule {
         let mut rules = Vec::new();
         for option in options(schema) {
-            let rule = match &option.kind {
-                Kind::Text(limits) => self.text(*limits),
-                Kind::Values(values) => self.choices(values, at)?,
-                Kind::List(items, limits) => {
-                    let item = self.value(items, &format!("{at}/items"))?;
-                    self.list(&item, *limits)
+            let rule = match option.kind() {
+                Kind::Type(Type::String(text)) => self.text(text),
+                Kind::Type(Type::Array(Items { rest: Some(item), min, max, .. })) => {
+                    let item = self.value(item, &format!("{at}/items"))?;
+                    self.list(&item, *min, max_or(*min, *max, ITEMS_DEFAULT))
                 }
-                Kind::Tuple(items) => {
+                Kind::Type(Type::Array(Items { prefix, .. })) => {
                     let mut rules = Vec::new();
-                    for (index, item) in items.iter().enumerate() {
+                    for (index, item) in prefix.iter().enumerate() {
                         rules.push(self.value(item, &format!("{at}/prefixItems/{index}"))?);
                     }
                     format!("\"[\" {} \"]\"", rules.join(&format!(" {} ", self.separator())))
                 }
-                Kind::Object(properties) => self.object(properties, at)?,
-                kind => self.scalar(kind),
+                Kind::Type(Type::Object(fields)) => self.object(fields, at)?,
+                Kind::Type(ty) => self.scalar(ty),
+                Kind::Values(values) => self.choices(values, at)?,
+                Kind::Any(_) => String::new(),
             };
             rules.push(rule);
         }
         Ok(self.rules.add(&rules.join(" | ")))
     }
 
-    fn list(&mut self, item: &str, limits: Limits) -> String {
-        let max = limits.max_or(ITEMS_DEFAULT);
+    fn list(&mut self, item: &str, min: u64, max: u64) -> String {
         let separator = self.separator();
-        let text = match (limits.min, max) {
+        let text = match (min, max) {
             (_, 0) => "\"[]\"".to_owned(),
             (0, 1) => format!("\"[\" {item}? \"]\""),
             (_, 1) => format!("\"[\" {item} \"]\""),
@@ -200,13 +197,13 @@ impl<'r> Values<'r> {
     }
 
     /// A value that is neither text nor nested.
-    fn scalar(&self, kind: &Kind) -> String {
-        match kind {
-            Kind::Null => self.constant(&Value::Null),
-            Kind::Boolean => {
+    fn scalar(&self, ty: &Type) -> String {
+        match ty {
+            Type::Null => self.constant(&Value::Null),
+            Type::Boolean => {
                 format!("{} | {}", self.constant(&true.into()), self.constant(&false.into()))
             }
-            kind => json_rule(&schema::for_grammar(&Schema::plain(kind.clone()))),
+            ty => json_rule(&schema::of_type(ty)),
         }
     }
 
@@ -248,8 +245,8 @@ impl<'r> Values<'r> {
         Ok(self.rules.add(&rules.join(" | ")))
     }
 
-    fn text(&mut self, limits: Limits) -> String {
-        let (min, max) = (limits.min, limits.max_or(TEXT_CHARS_DEFAULT));
+    fn text(&mut self, text: &Text) -> String {
+        let (min, max) = (text.min, max_or(text.min, text.max, TEXT_CHARS_DEFAULT));
         let text = match self.quote {
             Some(Spelling::Token { .. }) => {
                 let mark = spelled(self.quote);
@@ -279,7 +276,7 @@ impl<'r> Values<'r> {
 
 /// The alternatives of a schema.
 fn options(schema: &Schema) -> Vec<&Schema> {
-    match &schema.kind {
+    match schema.kind() {
         Kind::Any(options) => options.iter().collect(),
         _ => vec![schema],
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::literal::Reader;
 use super::{ARGS, Calls};
 use crate::ParsedCall;
-use crate::action::schema::is_name;
+use crate::schema::is_name;
 
 /// An object, or a list of objects.
 pub(super) fn calls(text: &[u8]) -> Calls {

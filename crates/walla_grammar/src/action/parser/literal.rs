@@ -3,14 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::QUOTE;
+use crate::schema::is_of_name;
 
 /// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 32;
-
-/// Whether a byte can be part of the name of an action or argument.
-pub(super) fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
-}
 
 /// Reads values from a text.
 pub(super) struct Reader<'t> {
@@ -93,35 +89,44 @@ impl<'t> Reader<'t> {
     fn list(&mut self, end: u8, depth: usize) -> Read<Value> {
         self.rest = self.rest.get(1..).unwrap_or_default();
         let mut items = Vec::new();
+        self.until(end, "a list is not closed", |reader| {
+            items.push(reader.value(depth + 1)?);
+            Ok(())
+        })?;
+        Ok(Value::Array(items))
+    }
+
+    /// Reads parts with commas between them, up to and including a byte.
+    pub fn until(
+        &mut self,
+        end: u8,
+        reason: &'static str,
+        mut part: impl FnMut(&mut Self) -> Read<()>,
+    ) -> Read<()> {
         while !self.take(end) {
-            items.push(self.value(depth + 1)?);
+            part(self)?;
             if !self.take(b',') {
-                self.expect(end, "a list is not closed")?;
-                break;
+                return self.expect(end, reason);
             }
         }
-        Ok(Value::Array(items))
+        Ok(())
     }
 
     /// `{…}` with names in quotes or without.
     pub fn object(&mut self, depth: usize) -> Read<Map<String, Value>> {
         self.expect(b'{', "no object")?;
         let mut fields = Map::new();
-        while !self.take(b'}') {
-            let name = match self.peek() {
-                Some(QUOTE | b'"' | b'\'') => self.text()?,
-                _ => self.name()?.to_owned(),
+        self.until(b'}', "an object is not closed", |reader| {
+            let name = match reader.peek() {
+                Some(QUOTE | b'"' | b'\'') => reader.text()?,
+                _ => reader.name()?.to_owned(),
             };
-            self.expect(b':', "no colon behind a name")?;
-            let value = self.value(depth + 1)?;
-            if fields.insert(name, value).is_some() {
-                return Err("a name occurs twice");
+            reader.expect(b':', "no colon behind a name")?;
+            match fields.insert(name, reader.value(depth + 1)?) {
+                Some(_) => Err("a name occurs twice"),
+                None => Ok(()),
             }
-            if !self.take(b',') {
-                self.expect(b'}', "an object is not closed")?;
-                break;
-            }
-        }
+        })?;
         Ok(fields)
     }
 

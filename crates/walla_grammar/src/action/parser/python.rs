@@ -17,13 +17,10 @@ pub(super) fn list(text: &[u8]) -> Calls {
     let mut reader = Reader::new(text);
     let mut calls = Vec::new();
     if reader.take(b'[') {
-        while !reader.take(b']') {
-            calls.push(call(&mut reader)?);
-            if !reader.take(b',') {
-                reader.expect(b']', "the list is not closed")?;
-                break;
-            }
-        }
+        reader.until(b']', "the list is not closed", |reader| {
+            calls.push(call(reader)?);
+            Ok(())
+        })?;
     } else {
         calls.push(call(&mut reader)?);
     }
@@ -39,18 +36,14 @@ fn call(reader: &mut Reader<'_>) -> Result<Result<ParsedCall, &'static str>, &'s
     let name = reader.name()?;
     reader.expect(b'(', "no arguments")?;
     let mut arguments = Map::new();
-    while !reader.take(b')') {
+    reader.until(b')', "the arguments are not closed", |reader| {
         let key = reader.name()?;
         reader.expect(b'=', "an argument without a name")?;
-        let value = reader.value(0)?;
-        if arguments.insert(key.to_owned(), value).is_some() {
-            return Err("an argument occurs twice");
+        match arguments.insert(key.to_owned(), reader.value(0)?) {
+            Some(_) => Err("an argument occurs twice"),
+            None => Ok(()),
         }
-        if !reader.take(b',') {
-            reader.expect(b')', "the arguments are not closed")?;
-            break;
-        }
-    }
+    })?;
     Ok(json::named(name, arguments))
 }
 

@@ -7,8 +7,9 @@ use super::{ARGS, QUOTE, Syntax};
 /// Follows texts and brackets of an open call.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    /// What opens and closes a text in quotes, and which brackets count.
-    marks: Marks,
+    /// See [`Marks`].
+    quotes: &'static [u8],
+    outer: &'static [u8],
     /// Delimiters that are ordinary text in this vocabulary.
     close: Option<&'static str>,
     /// The closing delimiter is part of the call.
@@ -21,17 +22,13 @@ pub(super) struct Scanner {
     depth: u32,
 }
 
-/// Signs of a syntax.
-#[derive(Clone, Copy, Debug)]
-struct Marks {
-    quotes: &'static [u8],
-    /// Brackets that open a call, which ends with the last bracket. None: brackets do not count.
-    outer: &'static [u8],
-}
+/// The quotation marks of a syntax, and the brackets that open a call, which ends with the last
+/// bracket. None: brackets do not count.
+type Marks = (&'static [u8], &'static [u8]);
 
-impl Marks {
-    fn of_format(format: CallFormat) -> Self {
-        let (quotes, outer): (&[u8], &[u8]) = match format {
+impl Scanner {
+    pub fn new(markers: &CallMarkers) -> Self {
+        let marks: Marks = match markers.format() {
             CallFormat::QwenXml => (b"", b""),
             CallFormat::Gemma4 => (&[QUOTE], b""),
             CallFormat::Lfm2 => (b"\"'", b""),
@@ -39,29 +36,18 @@ impl Marks {
             CallFormat::MistralList => (b"\"", b"{["),
             CallFormat::HermesJson | CallFormat::Phi4 | CallFormat::Plain => (b"\"", b""),
         };
-        Self { quotes, outer }
+        let [_, close, args, quote] = Delimiter::ALL.map(|delimiter| markers.text(delimiter));
+        Self { close, args, quote, ..Self::of(marks) }
     }
 
-    fn of_syntax(syntax: Syntax) -> Self {
-        let (quotes, outer): (&[u8], &[u8]) = match syntax {
-            Syntax::Json => (b"\"'", b"{["),
-            Syntax::Named => (b"\"", b"{"),
-            Syntax::Python => (b"\"'", b"(["),
-            Syntax::Gemma => (&[QUOTE], b"{"),
-            Syntax::Xml => (b"", b""),
-        };
-        Self { quotes, outer }
-    }
-}
-
-impl Scanner {
-    pub fn new(markers: &CallMarkers) -> Self {
+    fn of((quotes, outer): Marks) -> Self {
         Self {
-            marks: Marks::of_format(markers.format()),
-            close: markers.text(Delimiter::Close),
+            quotes,
+            outer,
+            close: None,
             keeps_close: false,
-            args: markers.text(Delimiter::Args),
-            quote: markers.text(Delimiter::Quote),
+            args: None,
+            quote: None,
             inside: None,
             is_escaped: false,
             depth: 0,
@@ -70,15 +56,19 @@ impl Scanner {
 
     /// Scans a call without markers.
     pub fn unmarked(syntax: Syntax) -> Self {
+        let marks: Marks = match syntax {
+            Syntax::Json => (b"\"'", b"{["),
+            Syntax::Named => (b"\"", b"{"),
+            Syntax::Python => (b"\"'", b"(["),
+            Syntax::Gemma => (&[QUOTE], b"{"),
+            Syntax::Xml => (b"", b""),
+        };
         Self {
-            marks: Marks::of_syntax(syntax),
             close: (syntax == Syntax::Xml).then_some("</function>"),
             keeps_close: true,
             args: (syntax == Syntax::Named).then_some("[ARGS]"),
             quote: (syntax == Syntax::Gemma).then_some("<|\"|>"),
-            inside: None,
-            is_escaped: false,
-            depth: 0,
+            ..Self::of(marks)
         }
     }
 
@@ -125,7 +115,7 @@ impl Scanner {
 
     fn read_quotes(&mut self, byte: u8) {
         match self.inside {
-            None if self.marks.quotes.contains(&byte) => self.inside = Some(byte),
+            None if self.quotes.contains(&byte) => self.inside = Some(byte),
             None => {}
             Some(QUOTE) => self.inside = (byte != QUOTE).then_some(QUOTE),
             Some(_) if self.is_escaped => self.is_escaped = false,
@@ -140,7 +130,7 @@ impl Scanner {
     /// Whether the last bracket was closed.
     fn read_brackets(&mut self, byte: u8) -> bool {
         match byte {
-            b'{' | b'[' | b'(' if self.depth > 0 || self.marks.outer.contains(&byte) => {
+            b'{' | b'[' | b'(' if self.depth > 0 || self.outer.contains(&byte) => {
                 self.depth = self.depth.saturating_add(1);
             }
             b'}' | b']' | b')' if self.depth > 0 => {

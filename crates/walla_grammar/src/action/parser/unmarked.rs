@@ -4,9 +4,9 @@
 //! does not have as tokens, or in the syntax of another family.
 
 use super::Parsed;
-use super::literal::is_of_name;
 use super::scan::Scanner;
-use crate::{ActionSet, CallFormat};
+use crate::schema::is_of_name;
+use crate::{ActionSet, CallFormat, Delimiter};
 
 /// The syntax of a call without markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ const MAX_WRAPPERS: usize = 6;
 const FENCE: &[u8] = b"```";
 
 /// Markers that are part of no format, but of the replies of models.
-const OTHER_MARKERS: [(&str, &str); 1] = [("<tools>", "</tools>")];
+const OTHER_MARKERS: (&str, &str) = ("<tools>", "</tools>");
 
 /// Whether a text begins with a call without markers of one of these actions.
 ///
@@ -117,7 +117,7 @@ impl Closing {
             cursor.skip_space();
             let rest = cursor.rest();
             let fence = Some(FENCE).filter(|_| self.is_code);
-            let mut markers = Side::Closing.markers().map(str::as_bytes).chain(fence);
+            let mut markers = markers(Delimiter::Close).chain(fence);
             if let Some(marker) = markers.clone().find(|marker| rest.starts_with(marker)) {
                 cursor.at += marker.len();
                 self.is_code &= marker != FENCE;
@@ -130,24 +130,12 @@ impl Closing {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Opening,
-    Closing,
-}
-
-impl Side {
-    fn markers(self) -> impl Iterator<Item = &'static str> + Clone {
-        let of_formats = CallFormat::ALL.into_iter().filter_map(move |format| match self {
-            Self::Opening => format.texts().open,
-            Self::Closing => format.texts().close,
-        });
-        let others = OTHER_MARKERS.iter().map(move |(open, close)| match self {
-            Self::Opening => *open,
-            Self::Closing => *close,
-        });
-        of_formats.chain(others)
-    }
+/// The texts that open or close a call in any format, or in replies.
+fn markers(side: Delimiter) -> impl Iterator<Item = &'static [u8]> + Clone {
+    let of_formats = CallFormat::ALL.into_iter().filter_map(move |format| format.text(side));
+    let (open, close) = OTHER_MARKERS;
+    let other = if side == Delimiter::Open { open } else { close };
+    of_formats.chain([other]).map(str::as_bytes)
 }
 
 struct Cursor<'t> {
@@ -179,7 +167,7 @@ impl<'t> Cursor<'t> {
             if rest.is_empty() {
                 return Ok(has_marker);
             }
-            let mut markers = Side::Opening.markers().map(str::as_bytes).chain([FENCE]);
+            let mut markers = markers(Delimiter::Open).chain([FENCE]);
             if let Some(marker) = markers.clone().find(|marker| rest.starts_with(marker)) {
                 self.at += marker.len();
                 has_marker |= marker != FENCE;

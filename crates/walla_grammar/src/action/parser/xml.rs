@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Calls, INVALID};
 use crate::ParsedCall;
-use crate::action::schema::is_name;
+use crate::schema::is_name;
 
 const END: &str = "</parameter>";
 

@@ -9,8 +9,8 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use walla_grammar::{
-    ActionError, ActionSet, CallMarkers, Compiler, Constraint, GrammarOptions, MaskOutcome,
-    MatchError, Matcher, call_grammar,
+    ActionSet, CallMarkers, Compiler, Constraint, GrammarOptions, MaskOutcome, MatchError, Matcher,
+    call_grammar,
 };
 use walla_types::{TokenId, TokenMask};
 
@@ -277,9 +277,8 @@ impl Shared {
                     }
                     Grammar::Calls { markers, set, options, behind } => {
                         let grammar = call_grammar(&markers, &set, options).map_err(of_calls)?;
-                        let compiled = compiler.compile(&grammar).map_err(|error| {
-                            of_calls(ActionError::Schema { reason: error.to_string() })
-                        });
+                        let compiled =
+                            compiler.compile(&grammar).map_err(|error| of_calls(error.into()));
                         (compiled?, behind)
                     }
                 };

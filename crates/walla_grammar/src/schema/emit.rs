@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Number, Value, json};
 
-use super::schema::{
+use super::document::{
     Document, Fields, Items, MAX_DECIMALS, MAX_NUMBER, Part, Range, Schema, Text, Type,
 };
 use super::{JsonWhitespace, values};
@@ -44,17 +44,22 @@ fn share_numbers(document: &mut Map<String, Value>) {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for_numbers(document, &mut |schema| *counts.entry(schema.to_string()).or_default() += 1);
     counts.retain(|_, count| *count > 1);
-    let mut shared: HashMap<String, (String, Value)> = HashMap::new();
+    let mut names: HashMap<String, String> = HashMap::new();
+    // In the order of the document: equal schemas are equal texts for the library.
+    let mut shared = Map::new();
     for_numbers(document, &mut |schema| {
         let text = schema.to_string();
         if counts.contains_key(&text) {
-            let name = format!("number{}", shared.len());
-            let (name, _) = shared.entry(text).or_insert((name, schema.clone()));
+            let name = names.entry(text).or_insert_with(|| {
+                let name = format!("number{}", shared.len());
+                shared.insert(name.clone(), schema.clone());
+                name
+            });
             *schema = reference(name);
         }
     });
     if let Some(Value::Object(definitions)) = document.get_mut("$defs") {
-        definitions.extend(shared.into_values());
+        definitions.extend(shared);
     }
 }
 
@@ -268,4 +273,22 @@ fn string(text: &Text) -> Value {
     all.extend(text.patterns.iter().map(|pattern| json!({"type": "string", "pattern": pattern})));
     all.extend(text.formats.iter().map(|format| json!({"type": "string", "format": format})));
     if all.len() == 1 { all.remove(0) } else { json!({"allOf": all}) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::parse::{Limits, parse};
+
+    #[test]
+    fn equal_schemas_have_equal_texts() {
+        let number = |index: u32| json!({"type": "integer", "maximum": index / 2});
+        let all: Vec<Value> = (0..40).map(number).collect();
+        let text = || {
+            let document = parse(&json!({"anyOf": all}), Limits::constraint(1_000)).unwrap();
+            emit(&document, JsonWhitespace::Compact).to_string()
+        };
+        let first = text();
+        assert!(first.contains("number19") && (0..5).all(|_| text() == first), "{first}");
+    }
 }

@@ -1,9 +1,9 @@
 //! Combines the parts of each schema to one part. The library would combine them too, but it
 //! expands values without restrictions, and treats recursive references without a limit.
 
+use super::document::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::parse::check_counts;
 use super::place::At;
-use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
 use crate::ConstraintError;
 
@@ -11,8 +11,8 @@ use crate::ConstraintError;
 pub(super) fn merge(document: Document, max_nodes: usize) -> Result<Document, ConstraintError> {
     let Document { root, definitions } = document;
     let mut merger = Merger { definitions: &definitions, nodes: 0, max_nodes };
-    let root = merger.schema(&root, &[])?;
-    let merged = definitions.iter().map(|schema| merger.schema(schema, &[]));
+    let root = merger.schema(root, &[])?;
+    let merged = definitions.iter().map(|schema| merger.schema(schema.clone(), &[]));
     let merged = merged.collect::<Result<_, _>>()?;
     Ok(Document { root, definitions: merged })
 }
@@ -40,61 +40,12 @@ impl Merger<'_> {
     }
 
     /// Combines the parts of a schema and of the schemas in it.
-    fn schema(&mut self, schema: &Schema, stack: Stack<'_>) -> Result<Schema, ConstraintError> {
+    fn schema(&mut self, mut schema: Schema, stack: Stack<'_>) -> Result<Schema, ConstraintError> {
         self.count_node()?;
-        let parts = schema.parts.iter().map(|part| self.children(part, stack));
-        let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-        self.combine(parts, &schema.at, stack)
-    }
-
-    fn schemas(
-        &mut self,
-        all: &[Schema],
-        stack: Stack<'_>,
-    ) -> Result<Vec<Schema>, ConstraintError> {
-        all.iter().map(|schema| self.schema(schema, stack)).collect()
-    }
-
-    fn optional(
-        &mut self,
-        schema: Option<&Schema>,
-        stack: Stack<'_>,
-    ) -> Result<Option<Box<Schema>>, ConstraintError> {
-        schema.map(|schema| self.schema(schema, stack).map(Box::new)).transpose()
-    }
-
-    fn named(
-        &mut self,
-        all: &[(String, Schema)],
-        stack: Stack<'_>,
-    ) -> Result<Vec<(String, Schema)>, ConstraintError> {
-        all.iter().map(|(name, schema)| Ok((name.clone(), self.schema(schema, stack)?))).collect()
-    }
-
-    fn children(&mut self, part: &Part, stack: Stack<'_>) -> Result<Part, ConstraintError> {
-        Ok(match part {
-            Part::Any(all) => Part::Any(self.schemas(all, stack)?),
-            Part::One(all) => Part::One(self.schemas(all, stack)?),
-            Part::Types(types) => {
-                let types = types.iter().map(|ty| match ty {
-                    Type::Array(items) => Ok(Type::Array(Items {
-                        prefix: self.schemas(&items.prefix, stack)?,
-                        rest: self.optional(items.rest.as_deref(), stack)?,
-                        ..*items
-                    })),
-                    Type::Object(fields) => Ok(Type::Object(Fields {
-                        properties: self.named(&fields.properties, stack)?,
-                        patterns: self.named(&fields.patterns, stack)?,
-                        rest: self.optional(fields.rest.as_deref(), stack)?,
-                        required: fields.required.clone(),
-                        ..*fields
-                    })),
-                    other => Ok(other.clone()),
-                });
-                Part::Types(types.collect::<Result<_, ConstraintError>>()?)
-            }
-            Part::Never(_) | Part::Ref(_) | Part::Values(_) => part.clone(),
-        })
+        for child in schema.children_mut() {
+            *child = self.schema(std::mem::take(child), stack)?;
+        }
+        self.combine(schema.parts, &schema.at, stack)
     }
 
     /// One schema from parts whose schemas are combined.
@@ -106,7 +57,7 @@ impl Merger<'_> {
     ) -> Result<Schema, ConstraintError> {
         values::narrow(&mut parts);
         if let Some(never) = parts.iter().position(|part| matches!(part, Part::Never(_))) {
-            return Ok(Schema { parts: vec![parts.swap_remove(never)], at: at.clone() });
+            return Ok(Schema::with(parts.swap_remove(never), at));
         }
         let mut kept = Vec::new();
         let mut combined: Option<Part> = None;
@@ -122,7 +73,7 @@ impl Merger<'_> {
         }
         kept.extend(combined);
         values::narrow(&mut kept);
-        Ok(Schema { parts: kept, at: at.clone() })
+        Ok(Schema { parts: kept, at: at.clone(), ..Schema::default() })
     }
 
     fn both_schemas(
@@ -146,7 +97,7 @@ impl Merger<'_> {
     ) -> Result<Part, ConstraintError> {
         self.count_node()?;
         let distribute = |merger: &mut Self, all: Vec<Schema>, other: &Part| {
-            let other = Schema { parts: vec![other.clone()], at: at.clone() };
+            let other = Schema::with(other.clone(), at);
             let all = all.iter().map(|schema| merger.both_schemas(schema, &other, stack));
             all.collect::<Result<Vec<_>, _>>()
         };
@@ -161,10 +112,10 @@ impl Merger<'_> {
                 let reason = "a recursive reference cannot be combined with other keywords";
                 let definition = definition.ok_or_else(|| at.unsupported("$ref", reason))?;
                 let stack: Vec<usize> = stack.iter().copied().chain([target]).collect();
-                let resolved = self.schema(definition, &stack)?;
+                let resolved = self.schema(definition.clone(), &stack)?;
                 let parts = resolved.parts.into_iter().chain([other]).collect();
                 let schema = self.combine(parts, at, &stack)?;
-                Ok(single(schema))
+                Ok(single(schema.parts, at))
             }
             (Part::One(all), other) | (other, Part::One(all)) => {
                 Ok(Part::One(distribute(self, all, &other)?))
@@ -191,7 +142,7 @@ impl Merger<'_> {
             }
             // Values are kept apart.
             (values @ Part::Values(_), other) | (other, values @ Part::Values(_)) => {
-                Ok(single(Schema { parts: vec![values, other], at: at.clone() }))
+                Ok(single(vec![values, other], at))
             }
         }
     }
@@ -301,11 +252,11 @@ impl Merger<'_> {
 }
 
 /// A part for a combined schema.
-fn single(mut schema: Schema) -> Part {
-    match schema.parts.len() {
-        1 => schema.parts.remove(0),
+fn single(mut parts: Vec<Part>, at: &At) -> Part {
+    match parts.len() {
+        1 => parts.remove(0),
         // Without parts, or with values and another part.
-        _ => Part::Any(vec![schema]),
+        _ => Part::Any(vec![Schema { parts, at: at.clone(), ..Schema::default() }]),
     }
 }
 
@@ -340,6 +291,7 @@ pub(super) fn ranges(left: &Range, right: &Range, at: &At) -> Result<Range, Cons
         above: highest(left.above, right.above),
         below: lowest(left.below, right.below),
         multiple_of,
+        format: None,
     })
 }
 

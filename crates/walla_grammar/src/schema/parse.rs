@@ -6,16 +6,39 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::document::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::format;
-use super::keywords::{Keywords, TYPES, decode_percent, is_type_keyword};
+use super::keywords::{Keywords, TYPES, decode_percent, types_of};
 use super::pattern;
 use super::place::At;
-use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
-use crate::ConstraintError;
+use crate::work::limit;
+use crate::{CompilerOptions, ConstraintError};
 
-/// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level.
-const MAX_DEPTH: usize = 32;
+/// What a document may have.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Whether it is the schema of [arguments](super::arguments).
+    pub(super) is_arguments: bool,
+    /// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level,
+    /// and chat templates print arguments of a lower depth.
+    pub(super) depth: u64,
+    /// Maximum number of schemas, of values and of names.
+    pub(super) nodes: usize,
+    /// Maximum value of a length or count. A reply is never that long.
+    pub(super) count: u64,
+}
+
+impl Limits {
+    pub(super) fn constraint(nodes: usize) -> Self {
+        Self { is_arguments: false, depth: 32, nodes, count: 65_535 }
+    }
+
+    pub(super) fn arguments() -> Self {
+        let nodes = CompilerOptions::default().max_nodes;
+        Self { is_arguments: true, depth: 16, nodes, count: 4_096 }
+    }
+}
 
 /// Maximum number of named properties of an object: the library recurses over them, and the time to
 /// exclude their names from additional properties grows with the square of the number.
@@ -25,13 +48,9 @@ const MAX_PROPERTIES: usize = 1_000;
 const MAX_PATTERNS: usize = 32;
 
 /// Parses the schema and the schemas that it refers to.
-pub(super) fn parse(source: &Value, max_nodes: usize) -> Result<Document, ConstraintError> {
-    let mut parser = Parser {
-        source,
-        counts: Counts { schemas: 0, values: 0, names: 0, max: max_nodes },
-        targets: HashMap::new(),
-        pending: Vec::new(),
-    };
+pub(super) fn parse(source: &Value, limits: Limits) -> Result<Document, ConstraintError> {
+    let mut parser =
+        Parser { source, limits, counts: [0; 3], targets: HashMap::new(), pending: Vec::new() };
     let root = parser.schema(source, &At::root(), 0)?;
     let mut definitions = Vec::new();
     while let Some((pointer, target)) = parser.pending.get(definitions.len()).cloned() {
@@ -42,55 +61,31 @@ pub(super) fn parse(source: &Value, max_nodes: usize) -> Result<Document, Constr
 
 struct Parser<'s> {
     source: &'s Value,
-    counts: Counts,
+    limits: Limits,
+    /// The number of each of [`COUNTED`].
+    counts: [usize; 3],
     /// Index of each definition by its JSON pointer.
     targets: HashMap<String, usize>,
     /// Pointer and value of each definition.
     pending: Vec<(String, &'s Value)>,
 }
 
-/// Parts of a schema, each with the same limit. A user can count each one in the source.
-struct Counts {
-    schemas: usize,
-    values: usize,
-    names: usize,
-    max: usize,
-}
-
-impl Counts {
-    fn add_schema(&mut self) -> Result<(), ConstraintError> {
-        self.schemas += 1;
-        check_number("the number of schemas", self.schemas, self.max)
-    }
-
-    /// Each value of `enum` and `const`, and each value in it.
-    fn add_value(&mut self) -> Result<(), ConstraintError> {
-        self.values += 1;
-        check_number("the number of values of \"enum\" and \"const\"", self.values, self.max)
-    }
-
-    fn add_name(&mut self) -> Result<(), ConstraintError> {
-        self.names += 1;
-        check_number("the number of names in \"required\"", self.names, self.max)
-    }
-}
+/// Parts of a schema, each with the same limit. A user can count each one in the source: also each
+/// value in a value.
+const COUNTED: [&str; 3] = [
+    "the number of schemas",
+    "the number of values of \"enum\" and \"const\"",
+    "the number of names in \"required\"",
+];
 
 impl<'s> Parser<'s> {
-    fn schema(
-        &mut self,
-        value: &'s Value,
-        at: &At,
-        depth: usize,
-    ) -> Result<Schema, ConstraintError> {
-        self.counts.add_schema()?;
-        if depth > MAX_DEPTH {
-            return Err(ConstraintError::TooLarge {
-                what: "the nesting depth of schemas",
-                value: depth as u64,
-                max_value: MAX_DEPTH as u64,
-            });
-        }
+    fn schema(&mut self, value: &'s Value, at: &At, depth: u64) -> Result<Schema, ConstraintError> {
+        self.count(0)?;
+        limit("the nesting depth of schemas", depth, self.limits.depth)?;
         let map = match value {
+            Value::Bool(true) if self.limits.is_arguments => {
+                return Err(at.unsupported("true", "a schema must be an object with a type"));
+            }
             Value::Bool(true) => return Ok(Schema { at: at.clone(), ..Schema::default() }),
             Value::Bool(false) => return Ok(Schema::never(at.clone(), "the schema is false")),
             Value::Object(map) => map,
@@ -99,7 +94,7 @@ impl<'s> Parser<'s> {
                 return Err(ConstraintError::NoSchema { at: at.to_string(), found });
             }
         };
-        let keywords = Keywords { map, at, depth };
+        let keywords = Keywords { map, at, depth, limits: self.limits };
         keywords.check_names()?;
         let mut parts = Vec::new();
         parts.extend(self.types(&keywords)?.map(Part::Types));
@@ -110,51 +105,54 @@ impl<'s> Parser<'s> {
         }
         parts.extend(self.schemas(&keywords, "anyOf")?.map(Part::Any));
         parts.extend(self.schemas(&keywords, "oneOf")?.map(Part::One));
-        Ok(Schema { parts, at: at.clone() })
+        let mut schema = Schema { parts, at: at.clone(), ..Schema::default() };
+        if self.limits.is_arguments {
+            schema.description = keywords.text("description")?.map(str::to_owned);
+            schema.default = keywords.get("default").cloned();
+        }
+        Ok(schema)
+    }
+
+    /// Counts one of [`COUNTED`].
+    fn count(&mut self, index: usize) -> Result<(), ConstraintError> {
+        let (Some(count), Some(what)) = (self.counts.get_mut(index), COUNTED.get(index)) else {
+            return Ok(());
+        };
+        *count += 1;
+        check_number(what, *count, self.limits.nodes)
     }
 
     /// The types of a schema with a keyword that depends on the type.
     fn types(&mut self, keywords: &Keywords<'_, 's>) -> Result<Option<Vec<Type>>, ConstraintError> {
-        let names: Option<Vec<&str>> = match keywords.get("type") {
-            None => None,
-            Some(Value::String(name)) => Some(vec![name]),
-            Some(Value::Array(names)) if !names.is_empty() => {
-                names.iter().map(Value::as_str).collect::<Option<_>>()
-            }
-            Some(_) => Some(Vec::new()),
-        };
-        let expected = "one of the seven types, or a list of them";
-        let is_valid =
-            |names: &Vec<&str>| !names.is_empty() && names.iter().all(|name| TYPES.contains(name));
-        if keywords.get("type").is_some() && !names.as_ref().is_some_and(is_valid) {
-            return Err(keywords.at.invalid("type", expected));
-        }
-        let has = |name: &str| names.as_ref().is_none_or(|names| names.contains(&name));
-        let limits = keywords.map.keys().filter(|name| is_type_keyword(name));
-        let is_limited = limits.count() > 0;
-        let (range, integers) = self.range(keywords)?;
+        let names = keywords.types()?;
+        let is_limited = keywords.map.keys().any(|name| !types_of(name).is_empty());
+        let range = self.range(keywords)?;
         let text = text(keywords)?;
-        let items = self.items(keywords)?;
-        let fields = self.fields(keywords)?;
-        if names.is_none() && !is_limited {
-            return Ok(None);
-        }
-        let mut types = Vec::new();
-        types.extend(has("null").then_some(Type::Null));
-        types.extend(has("boolean").then_some(Type::Boolean));
-        if has("number") {
-            types.push(Type::Number(range));
-        } else if has("integer") {
-            types.push(Type::Integer(integers));
-        }
-        types.extend(has("string").then_some(Type::String(text)));
-        types.extend(has("array").then_some(Type::Array(items)));
-        types.extend(has("object").then_some(Type::Object(fields)));
-        Ok(Some(types))
+        let mut items = self.items(keywords)?;
+        let mut fields = self.fields(keywords)?;
+        let names = match names {
+            None if !is_limited => return Ok(None),
+            // Prompts have the order of the source.
+            Some(names) if self.limits.is_arguments => names,
+            names => {
+                let is_named = |name: &&str| names.as_ref().is_none_or(|all| all.contains(name));
+                TYPES.into_iter().filter(is_named).collect()
+            }
+        };
+        let types = names.iter().filter_map(|name| match *name {
+            "null" => Some(Type::Null),
+            "boolean" => Some(Type::Boolean),
+            "integer" if names.contains(&"number") => None,
+            "integer" => Some(Type::Integer(range.clone())),
+            "number" => Some(Type::Number(range.clone())),
+            "string" => Some(Type::String(text.clone())),
+            "array" => Some(Type::Array(std::mem::take(&mut items))),
+            _ => Some(Type::Object(std::mem::take(&mut fields))),
+        });
+        Ok(Some(types.collect()))
     }
 
-    /// The limits of numbers, and the limits of integers.
-    fn range(&self, keywords: &Keywords<'_, 's>) -> Result<(Range, Range), ConstraintError> {
+    fn range(&self, keywords: &Keywords<'_, 's>) -> Result<Range, ConstraintError> {
         let multiple_of = keywords.number("multipleOf")?;
         if let Some(multiple) = multiple_of {
             if multiple <= 0.0 {
@@ -166,23 +164,15 @@ impl<'s> Parser<'s> {
                 return Err(keywords.at.unsupported("multipleOf", reason));
             }
         }
-        let mut range = Range {
+        let range = Range {
             min: keywords.number("minimum")?,
             max: keywords.number("maximum")?,
             above: keywords.number("exclusiveMinimum")?,
             below: keywords.number("exclusiveMaximum")?,
             multiple_of,
+            format: keywords.text("format")?.and_then(format::of_numbers).map(|(name, ..)| name),
         };
-        let mut integers = range.clone();
-        if let Some((min, max)) = keywords.text("format")?.and_then(format::integer_range) {
-            integers.min = Some(integers.min.map_or(min, |own| own.max(min)));
-            integers.max = Some(integers.max.map_or(max, |own| own.min(max)));
-            // The specification defines these formats for numbers; a value with decimals has
-            // no such format.
-            range.min = integers.min;
-            range.max = integers.max;
-        }
-        Ok((range, integers))
+        Ok(if self.limits.is_arguments { range } else { range.unformatted() })
     }
 
     fn items(&mut self, keywords: &Keywords<'_, 's>) -> Result<Items, ConstraintError> {
@@ -211,15 +201,19 @@ impl<'s> Parser<'s> {
         let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
         let mut required: Vec<String> = Vec::new();
         for name in names.ok_or_else(|| at.invalid("required", "an array of strings"))? {
-            self.counts.add_name()?;
+            self.count(2)?;
             if !required.iter().any(|known| known == name) {
                 required.push(name.to_owned());
             }
         }
+        let mut rest = self.child(keywords, "additionalProperties")?;
+        if self.limits.is_arguments && rest.is_none() {
+            rest = Some(Box::new(Schema::never(at.clone(), "the schema is false")));
+        }
         let fields = Fields {
             properties: self.properties(keywords, "properties")?,
             patterns,
-            rest: self.child(keywords, "additionalProperties")?,
+            rest,
             required,
             min: keywords.count("minProperties")?.unwrap_or(0),
             max: keywords.count("maxProperties")?,
@@ -282,7 +276,7 @@ impl<'s> Parser<'s> {
         for (keyword, value) in
             list.into_iter().flatten().map(|v| ("enum", v)).chain(constant.map(|v| ("const", v)))
         {
-            let supported = values::check(value, &mut || self.counts.add_value());
+            let supported = values::check(value, &mut || self.count(1));
             supported?.map_err(|reason| keywords.at.unsupported(keyword, reason))?;
         }
         if let Some(constant) = constant {
@@ -344,10 +338,7 @@ fn text(keywords: &Keywords<'_, '_>) -> Result<Text, ConstraintError> {
 const REQUIRED: &str = "the number of required properties of an object";
 
 fn check_number(what: &'static str, value: usize, max_value: usize) -> Result<(), ConstraintError> {
-    if value <= max_value {
-        return Ok(());
-    }
-    Err(ConstraintError::TooLarge { what, value: value as u64, max_value: max_value as u64 })
+    limit(what, value as u64, max_value as u64)
 }
 
 /// Refuses too many properties, and counts of properties that the grammar cannot enforce. It cannot

@@ -8,7 +8,7 @@ use crate::ConstraintError;
 /// JSON pointer (RFC 6901) of a schema. Schemas share the beginnings of their pointers: a document
 /// of many schemas within one long name needs no more memory than its text.
 #[derive(Clone, Debug, Default)]
-pub(super) struct At(Option<Arc<Place>>);
+pub(crate) struct At(Option<Arc<Place>>);
 
 #[derive(Debug)]
 struct Place {
@@ -18,16 +18,16 @@ struct Place {
 }
 
 impl At {
-    pub(super) fn root() -> Self {
+    pub(crate) fn root() -> Self {
         Self(None)
     }
 
     /// The place of a pointer.
-    pub(super) fn pointer(text: &str) -> Self {
+    pub(crate) fn pointer(text: &str) -> Self {
         Self::root().join(text.to_owned())
     }
 
-    pub(super) fn child(&self, token: &str) -> Self {
+    pub(crate) fn child(&self, token: &str) -> Self {
         self.join(format!("/{}", token.replace('~', "~0").replace('/', "~1")))
     }
 
@@ -35,21 +35,21 @@ impl At {
         Self(Some(Arc::new(Place { parent: self.clone(), text })))
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.0.as_ref().is_none_or(|place| place.text.is_empty() && place.parent.is_root())
     }
 
     /// A reason with its place.
-    pub(super) fn named(&self, reason: &str) -> String {
+    pub(crate) fn named(&self, reason: &str) -> String {
         if self.is_root() { reason.to_owned() } else { format!("at \"{self}\": {reason}") }
     }
 
-    pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
+    pub(crate) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
         let (keyword, at) = (keyword.to_owned(), self.to_string());
         ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }
     }
 
-    pub(super) fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
+    pub(crate) fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
         let (keyword, at) = (keyword.to_owned(), self.to_string());
         ConstraintError::InvalidKeyword { keyword, at, expected }
     }

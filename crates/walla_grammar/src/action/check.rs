@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Kind, Limits, Property, Range, Schema};
+use super::error::shown;
 use crate::CallError;
-use crate::action::error::shown;
+use crate::schema::{Fields, Items, Kind, Range, Schema, Text, Type};
 
 /// Maximum nesting depth of arguments: deeper values are not valid by any schema.
 const MAX_DEPTH: usize = 64;
@@ -36,11 +36,11 @@ impl Defect {
 /// # Errors
 /// [`CallError::InvalidArgument`].
 pub(crate) fn check_arguments(
-    schema: &Schema,
+    fields: &Fields,
     arguments: Map<String, Value>,
     is_untyped: bool,
 ) -> Result<Map<String, Value>, CallError> {
-    let checked = object(schema.properties(), arguments, is_untyped, 0);
+    let checked = object(fields, arguments, is_untyped, 0);
     checked.map_err(|defect| {
         let path: Vec<String> = defect.path.into_iter().rev().collect();
         CallError::InvalidArgument { property: shown(&path.join("/")), reason: defect.reason }
@@ -48,30 +48,30 @@ pub(crate) fn check_arguments(
 }
 
 fn object(
-    properties: &[Property],
+    fields: &Fields,
     mut arguments: Map<String, Value>,
     is_untyped: bool,
     depth: usize,
 ) -> Result<Map<String, Value>, Defect> {
     let mut checked = Map::new();
-    for property in properties {
-        let name = property.name.as_str();
+    for (name, schema) in &fields.properties {
+        let is_required = fields.is_required(name);
         let Some(value) = arguments.remove(name) else {
-            if property.is_required {
+            if is_required {
                 return Err(Defect::new("it is missing").under(name));
             }
             continue;
         };
-        let is_absent = !property.is_required
+        let is_absent = !is_required
             && (value.is_null() || is_untyped && is_null_text(&value))
-            && !allows_null(&property.schema);
+            && !allows(schema, |ty| matches!(ty, Type::Null));
         // An untyped text may be a valid text of the property.
-        if is_absent && !(is_untyped && allows_text(&property.schema)) {
+        if is_absent && !(is_untyped && allows(schema, |ty| matches!(ty, Type::String(_)))) {
             continue;
         }
-        let value = convert(&property.schema, value, is_untyped, depth + 1)
-            .map_err(|defect| defect.under(name))?;
-        checked.insert(name.to_owned(), value);
+        let value =
+            convert(schema, value, is_untyped, depth + 1).map_err(|defect| defect.under(name))?;
+        checked.insert(name.clone(), value);
     }
     match arguments.keys().next() {
         Some(name) => Err(Defect::new("the action has no such property").under(shown(name))),
@@ -83,19 +83,12 @@ fn is_null_text(value: &Value) -> bool {
     matches!(value.as_str(), Some("null" | "None" | "none"))
 }
 
-fn allows_null(schema: &Schema) -> bool {
-    match &schema.kind {
-        Kind::Null => true,
-        Kind::Any(options) => options.iter().any(allows_null),
-        _ => false,
-    }
-}
-
-fn allows_text(schema: &Schema) -> bool {
-    match &schema.kind {
-        Kind::Text(_) => true,
-        Kind::Any(options) => options.iter().any(allows_text),
-        _ => false,
+/// Whether a type is allowed.
+fn allows(schema: &Schema, is: fn(&Type) -> bool) -> bool {
+    match schema.kind() {
+        Kind::Type(ty) => is(ty),
+        Kind::Any(options) => options.iter().any(|option| allows(option, is)),
+        Kind::Values(_) => false,
     }
 }
 
@@ -126,10 +119,10 @@ fn convert(schema: &Schema, value: Value, is_untyped: bool, depth: usize) -> Res
 }
 
 fn is_text_only(schema: &Schema) -> bool {
-    match &schema.kind {
-        Kind::Text(_) => true,
+    match schema.kind() {
+        Kind::Type(ty) => matches!(ty, Type::String(_)),
         Kind::Values(values) => values.iter().all(Value::is_string),
-        _ => false,
+        Kind::Any(_) => false,
     }
 }
 
@@ -144,60 +137,52 @@ fn read(text: &str) -> Option<Value> {
 }
 
 fn typed_value(schema: &Schema, value: Value, depth: usize) -> Result<Value, Defect> {
-    match (&schema.kind, value) {
-        (Kind::Null, Value::Null) => Ok(Value::Null),
-        (Kind::Boolean, Value::Bool(value)) => Ok(Value::Bool(value)),
-        (Kind::Integer(range), Value::Number(number)) => integer(range, &number),
-        (Kind::Number(range), Value::Number(number)) => {
+    let ty = match schema.kind() {
+        Kind::Values(values) => return one_of(values, &value),
+        Kind::Any(options) => return any(options, &value, depth),
+        Kind::Type(ty) => ty,
+    };
+    let is_in = |min: u64, max: Option<u64>, length: usize| {
+        let length = length as u64;
+        length >= min && max.is_none_or(|max| length <= max)
+    };
+    match (ty, value) {
+        (Type::Null, value @ Value::Null) | (Type::Boolean, value @ Value::Bool(_)) => Ok(value),
+        (Type::Integer(range), Value::Number(number)) => integer(range, &number),
+        (Type::Number(range), Value::Number(number)) => {
             if number.as_f64().is_some_and(|number| range.contains(number)) {
                 Ok(Value::Number(number))
             } else {
                 Err(Defect::new("the number is outside its bounds"))
             }
         }
-        (Kind::Text(limits), Value::String(text)) => {
-            if is_within(*limits, text.chars().count()) {
+        (Type::String(Text { min, max, .. }), Value::String(text)) => {
+            if is_in(*min, *max, text.chars().count()) {
                 Ok(Value::String(text))
             } else {
                 Err(Defect::new("the text is too short or too long"))
             }
         }
-        (Kind::Values(values), value) => one_of(values, &value),
-        (Kind::List(items, limits), Value::Array(values)) => {
-            if !is_within(*limits, values.len()) {
+        (Type::Array(items), Value::Array(values)) => {
+            if !is_in(items.min, items.max, values.len()) {
                 return Err(Defect::new("the list is too short or too long"));
             }
-            list(values.into_iter().map(|value| (&**items, value)), depth)
+            list(items, values, depth)
         }
-        (Kind::Tuple(items), Value::Array(values)) => {
-            if items.len() != values.len() {
-                return Err(Defect::new("the list is too short or too long"));
-            }
-            list(items.iter().zip(values), depth)
+        (Type::Object(fields), Value::Object(values)) => {
+            object(fields, values, false, depth).map(Value::Object)
         }
-        (Kind::Object(properties), Value::Object(values)) => {
-            object(properties, values, false, depth).map(Value::Object)
-        }
-        (Kind::Any(options), value) => any(options, &value, depth),
         _ => Err(Defect::new("it has another type")),
     }
 }
 
-fn is_within(limits: Limits, length: usize) -> bool {
-    length >= limits.min && limits.max.is_none_or(|max| length <= max)
-}
-
-fn list<'s>(
-    items: impl Iterator<Item = (&'s Schema, Value)>,
-    depth: usize,
-) -> Result<Value, Defect> {
-    let mut checked = Vec::new();
-    for (index, (schema, value)) in items.enumerate() {
-        let value = convert(schema, value, false, depth + 1)
-            .map_err(|defect| defect.under(index.to_string()))?;
-        checked.push(value);
-    }
-    Ok(Value::Array(checked))
+fn list(items: &Items, values: Vec<Value>, depth: usize) -> Result<Value, Defect> {
+    let checked = values.into_iter().enumerate().map(|(index, value)| match items.item(index) {
+        Some(schema) => convert(schema, value, false, depth + 1)
+            .map_err(|defect| defect.under(index.to_string())),
+        None => Err(Defect::new("it has no schema")),
+    });
+    checked.collect()
 }
 
 /// The first alternative that allows the value. If none does, the defect of the only alternative
@@ -237,7 +222,7 @@ fn integer(range: &Range, number: &Number) -> Result<Value, Defect> {
     if !range.contains(value) {
         return Err(Defect::new("the number is outside its bounds"));
     }
-    if number.is_f64() && value.abs() <= super::MAX_EXACT {
+    if number.is_f64() && value.abs() <= crate::schema::MAX_NUMBER {
         return Ok(Value::from(value as i64));
     }
     Ok(Value::Number(number.clone()))

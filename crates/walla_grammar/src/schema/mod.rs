@@ -4,8 +4,10 @@
 //! The library ignores keywords that it does not know, and its treatment of some known ones is not
 //! exact (see [`parse`] and [`emit`]). So it never sees a schema as written.
 
+mod arguments;
 mod check;
 mod disjoint;
+mod document;
 mod emit;
 mod empty;
 mod format;
@@ -14,14 +16,18 @@ mod merge;
 mod parse;
 mod pattern;
 mod place;
-mod schema;
 mod values;
 mod work;
+mod write;
 
 use serde_json::Value;
 
 use crate::work::Budget;
 use crate::{CompilerOptions, ConstraintError};
+
+pub(crate) use arguments::{ITEMS_DEFAULT, TEXT_CHARS_DEFAULT, arguments, is_name, is_of_name};
+pub(crate) use document::{Fields, Items, Kind, MAX_NUMBER, Part, Range, Schema, Text, Type};
+pub(crate) use write::{for_grammar, for_model, max_or, of_type};
 
 /// White space between the tokens of JSON text, outside strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,7 +69,7 @@ pub(crate) fn lower_value(
     budget: &mut Budget,
 ) -> Result<Value, ConstraintError> {
     let max_nodes = options.max_nodes;
-    let document = parse::parse(source, max_nodes)?;
+    let document = parse::parse(source, parse::Limits::constraint(max_nodes))?;
     check::check_references(&document)?;
     let document = merge::merge(document, max_nodes.saturating_mul(4))?;
     work::check_work(&document, budget)?;
@@ -76,7 +82,7 @@ pub(crate) fn lower_value(
 /// string and the reason.
 pub(crate) fn find_empty_text(text: &str, max_nodes: usize) -> Option<String> {
     let source: Value = serde_json::from_str(without_mark(text)).ok()?;
-    let document = parse::parse(&source, max_nodes).ok()?;
+    let document = parse::parse(&source, parse::Limits::constraint(max_nodes)).ok()?;
     let document = merge::merge(document, max_nodes.saturating_mul(4)).ok()?;
     empty::find(&document)
 }

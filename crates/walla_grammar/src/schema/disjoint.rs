@@ -1,9 +1,9 @@
 //! Refuses `oneOf` whose alternatives may overlap: a grammar cannot exclude values that two of them
 //! allow. Of alternatives that do not overlap a value matches one if it matches any.
 
+use super::document::{Document, Fields, Items, Part, Schema, Type};
 use super::merge::ranges;
 use super::place::At;
-use super::schema::{Document, Fields, Items, Part, Schema, Type};
 use super::values::{admits, is_equal};
 use crate::ConstraintError;
 
@@ -12,6 +12,11 @@ const MAX_COMPARISONS: usize = 1_000_000;
 
 /// Maximum number of references that are followed to compare two schemas.
 const MAX_REFERENCES: usize = 8;
+
+/// Whether a value may match two of the schemas, which have no references.
+pub(super) fn may_overlap(all: &[Schema]) -> bool {
+    Comparer { definitions: &[], left: MAX_COMPARISONS }.overlap(all).is_some()
+}
 
 /// Refuses a document with alternatives of `oneOf` that may overlap.
 pub(super) fn check_alternatives(document: &Document) -> Result<(), ConstraintError> {
@@ -36,23 +41,26 @@ impl Comparer<'_> {
     }
 
     fn check_one(&mut self, all: &[Schema], at: &At) -> Result<(), ConstraintError> {
-        for (index, one) in all.iter().enumerate() {
-            for (other_index, other) in all.iter().enumerate().skip(index + 1) {
-                if self.are_disjoint(one, other, MAX_REFERENCES) {
-                    continue;
-                }
-                let reason = if self.left == 0 {
-                    "its alternatives are too large to compare; use \"anyOf\"".to_owned()
-                } else {
-                    format!(
-                        "a value may match both alternative {index} and alternative {other_index}; \
-                         give them different types or constants, or use \"anyOf\""
-                    )
-                };
-                return Err(at.unsupported("oneOf", reason));
-            }
-        }
-        Ok(())
+        let Some((index, other_index)) = self.overlap(all) else { return Ok(()) };
+        let reason = if self.left == 0 {
+            "its alternatives are too large to compare; use \"anyOf\"".to_owned()
+        } else {
+            format!(
+                "a value may match both alternative {index} and alternative {other_index}; \
+                 give them different types or constants, or use \"anyOf\""
+            )
+        };
+        Err(at.unsupported("oneOf", reason))
+    }
+
+    /// The first two schemas that a value may match both.
+    fn overlap(&mut self, all: &[Schema]) -> Option<(usize, usize)> {
+        let indexed = || all.iter().enumerate();
+        let mut pairs = indexed().flat_map(|one| indexed().skip(one.0 + 1).map(move |b| (one, b)));
+        let is_known = |((_, one), (_, other)): &((usize, &Schema), (usize, &Schema))| {
+            !self.are_disjoint(one, other, MAX_REFERENCES)
+        };
+        pairs.find(is_known).map(|((one, _), (other, _))| (one, other))
     }
 
     /// Whether it is known that no value matches both schemas.

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Number, Value};
 
-use super::schema::{
+use super::document::{
     DIGITS_EXACT, Fields, Items, MAX_DECIMALS, MAX_NUMBER, Part, Range, Schema, Text, Type,
 };
+use super::format;
 use crate::ConstraintError;
 
 /// Maximum of a number of `multipleOf` without its decimal point. The library has a state for each
@@ -251,7 +252,31 @@ impl Range {
         texts.join(" and ")
     }
 
-    fn contains(&self, number: f64) -> bool {
+    /// The highest inclusive lower bound, with the format's.
+    pub(crate) fn low(&self) -> f64 {
+        let format = self.format.and_then(format::of_numbers);
+        let low = format.map_or(f64::NEG_INFINITY, |(_, low, _)| low);
+        self.min.unwrap_or(f64::NEG_INFINITY).max(low)
+    }
+
+    /// The lowest inclusive upper bound, with the format's.
+    pub(crate) fn high(&self) -> f64 {
+        let format = self.format.and_then(format::of_numbers);
+        let high = format.map_or(f64::INFINITY, |(.., high)| high);
+        self.max.unwrap_or(f64::INFINITY).min(high)
+    }
+
+    /// The same range of exact numbers without a format.
+    pub(super) fn unformatted(&self) -> Self {
+        if self.format.is_none() {
+            return self.clone();
+        }
+        let (low, high) = (self.low().max(-MAX_NUMBER), self.high().min(MAX_NUMBER));
+        Self { min: Some(low), max: Some(high), format: None, ..*self }
+    }
+
+    /// Whether the number is in the range.
+    pub(crate) fn contains(&self, number: f64) -> bool {
         let is_multiple = self.multiple_of.is_none_or(|multiple| {
             let (Some((step, digits)), Some((value, own))) =
                 (scale(multiple), decimal(number.abs()))
@@ -262,8 +287,8 @@ impl Range {
             let to = |value: u64, digits: u32| u128::from(value) * 10_u128.pow(max_digits - digits);
             to(value, own) % to(step, digits) == 0
         });
-        self.min.is_none_or(|min| number >= min)
-            && self.max.is_none_or(|max| number <= max)
+        number >= self.low()
+            && number <= self.high()
             && self.above.is_none_or(|above| number > above)
             && self.below.is_none_or(|below| number < below)
             && is_multiple
@@ -339,7 +364,7 @@ impl Range {
             max: Some(self.below.map_or(high, |below| high.min(-next(-below)))),
             above: None,
             below: None,
-            multiple_of: self.multiple_of,
+            ..*self
         }
     }
 

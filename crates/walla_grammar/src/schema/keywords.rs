@@ -2,12 +2,10 @@
 
 use serde_json::{Map, Value};
 
+use super::document::MAX_NUMBER;
+use super::parse::Limits;
 use super::place::At;
-use super::schema::MAX_NUMBER;
 use crate::ConstraintError;
-
-/// Maximum value of a length or count. A reply is never that long.
-const MAX_COUNT: u64 = 65_535;
 
 /// Keywords without an effect on validity.
 const ANNOTATIONS: [&str; 12] = [
@@ -70,7 +68,8 @@ pub(super) const TYPES: [&str; 7] =
 pub(super) struct Keywords<'a, 's> {
     pub(super) map: &'s Map<String, Value>,
     pub(super) at: &'a At,
-    pub(super) depth: usize,
+    pub(super) depth: u64,
+    pub(super) limits: Limits,
 }
 
 impl<'s> Keywords<'_, 's> {
@@ -93,8 +92,8 @@ impl<'s> Keywords<'_, 's> {
         if number < 0.0 || number.fract() != 0.0 {
             return Err(self.at.invalid(keyword, "a non-negative integer"));
         }
-        if number > MAX_COUNT as f64 {
-            let reason = format!("{number} is more than {MAX_COUNT}");
+        if number > self.limits.count as f64 {
+            let reason = format!("{number} is more than {}", self.limits.count);
             return Err(self.at.unsupported(keyword, reason));
         }
         Ok(Some(number as u64))
@@ -110,15 +109,39 @@ impl<'s> Keywords<'_, 's> {
         value.as_str().map(Some).ok_or_else(|| self.at.invalid(keyword, "a string"))
     }
 
+    /// The types that the schema names. A schema of arguments with properties or items has a type
+    /// without saying so.
+    pub(super) fn types(&self) -> Result<Option<Vec<&'s str>>, ConstraintError> {
+        let names: Option<Vec<&str>> = match self.get("type") {
+            None => {
+                let implied =
+                    [("properties", "object"), ("items", "array"), ("prefixItems", "array")];
+                let implied = implied.iter().find(|(keyword, _)| self.map.contains_key(*keyword));
+                let implied = implied.filter(|_| self.limits.is_arguments);
+                return Ok(implied.map(|(_, name)| vec![*name]));
+            }
+            Some(Value::String(name)) => Some(vec![name]),
+            Some(Value::Array(names)) => names.iter().map(Value::as_str).collect(),
+            Some(_) => None,
+        };
+        let is_valid =
+            |names: &Vec<&str>| !names.is_empty() && names.iter().all(|name| TYPES.contains(name));
+        let names = names.filter(is_valid);
+        let expected = "one of the seven types, or a list of them";
+        names.map(Some).ok_or_else(|| self.at.invalid("type", expected))
+    }
+
     /// Refuses every keyword that no other function reads.
     pub(super) fn check_names(&self) -> Result<(), ConstraintError> {
-        let at = self.at;
+        let (at, is_arguments) = (self.at, self.limits.is_arguments);
         for (name, value) in self.map {
             let name = name.as_str();
             match name {
                 "type" | "enum" | "const" | "$ref" | "allOf" | "anyOf" | "oneOf" => {}
-                _ if is_type_keyword(name) => {}
+                _ if !types_of(name).is_empty() => {}
                 "uniqueItems" if *value == Value::Bool(false) => {}
+                // What a schema of arguments is printed as has neither.
+                "$schema" | "$id" if is_arguments => {}
                 "$schema" => {
                     let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;
                     if !DRAFTS.contains(&draft.trim_end_matches('#')) {
@@ -136,34 +159,59 @@ impl<'s> Keywords<'_, 's> {
                 }
             }
         }
+        if is_arguments { self.check_arguments() } else { Ok(()) }
+    }
+
+    /// Refuses keywords that no grammar of calls has, and those without a meaning next to the
+    /// others: their author expects one.
+    fn check_arguments(&self) -> Result<(), ConstraintError> {
+        let has = |name: &&str| self.map.contains_key(*name);
+        let alone = ["$ref", "anyOf", "oneOf"].into_iter().find(has);
+        let has_values = ["enum", "const"].iter().any(has);
+        let types = self.types()?.unwrap_or_default();
+        for (name, value) in self.map {
+            let reason = match name.as_str() {
+                "allOf" | "multipleOf" | "pattern" | "patternProperties" | "minProperties"
+                | "maxProperties" => "a schema of arguments cannot have it",
+                "additionalProperties" if *value != Value::Bool(false) => {
+                    "the names of properties must be known"
+                }
+                name => {
+                    let types_of = types_of(name);
+                    let is_restriction = !types_of.is_empty()
+                        || ["type", "$ref", "anyOf", "oneOf", "enum", "const"].contains(&name);
+                    let is_meant = match alone {
+                        Some(alone) => name == alone,
+                        None if has_values => ["type", "enum", "const"].contains(&name),
+                        None => name == "type" || types_of.iter().any(|of| types.contains(of)),
+                    };
+                    if !is_restriction || is_meant {
+                        continue;
+                    }
+                    "it has no meaning next to the other keywords"
+                }
+            };
+            return Err(self.at.unsupported(name, reason));
+        }
         Ok(())
     }
 }
 
-/// Whether a keyword restricts values of one type.
-pub(super) fn is_type_keyword(name: &str) -> bool {
-    matches!(
-        name,
-        "minimum"
-            | "maximum"
-            | "exclusiveMinimum"
-            | "exclusiveMaximum"
-            | "multipleOf"
-            | "minLength"
-            | "maxLength"
-            | "pattern"
-            | "format"
-            | "items"
-            | "prefixItems"
-            | "minItems"
-            | "maxItems"
-            | "properties"
-            | "patternProperties"
-            | "additionalProperties"
-            | "required"
-            | "minProperties"
-            | "maxProperties"
-    )
+/// The types whose values a keyword restricts.
+pub(super) fn types_of(keyword: &str) -> &'static [&'static str] {
+    match keyword {
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+        | "format" => &["integer", "number"],
+        "minLength" | "maxLength" | "pattern" => &["string"],
+        "items" | "prefixItems" | "minItems" | "maxItems" => &["array"],
+        "properties"
+        | "patternProperties"
+        | "additionalProperties"
+        | "required"
+        | "minProperties"
+        | "maxProperties" => &["object"],
+        _ => &[],
+    }
 }
 
 /// Replaces `%` and two hexadecimal digits by the byte (RFC 3986).

@@ -3,7 +3,7 @@
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 
-use super::schema::{Document, Part, Schema, Text, Type};
+use super::document::{Document, Part, Schema, Text, Type};
 
 /// Maximum work to test one string, as in the library.
 const FUEL: u64 = 10_000;

@@ -1,8 +1,8 @@
 //! Refuses strings and names of properties whose expressions need too much work of the library.
 
 use super::ConstraintError;
-use super::schema::Part;
-use super::schema::{Document, Fields, Schema, Text, Type};
+use super::document::Part;
+use super::document::{Document, Fields, Schema, Text, Type};
 use crate::work::{Bound, Budget, limit, of_pattern};
 
 /// Maximum number of pairs of patterns of names: the library compares the two, with up to 10,000

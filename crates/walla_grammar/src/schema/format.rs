@@ -3,15 +3,13 @@
 //! Dates and times are written as patterns, because the library's formats allow 29 February in
 //! every year and leap seconds at any minute.
 
-use super::schema::MAX_NUMBER;
-
 /// How a format is enforced.
 pub(super) enum Format {
     /// By a regular expression that matches the whole string.
     Pattern(String),
     /// By the library.
     Library(&'static str),
-    /// It restricts numbers: see [`integer_range`].
+    /// It restricts numbers: see [`of_numbers`].
     Number,
 }
 
@@ -56,24 +54,30 @@ pub(super) fn lookup(name: &str) -> Option<Format> {
         "ipv4" => Some(Format::Library("ipv4")),
         "ipv6" => Some(Format::Library("ipv6")),
         "uuid" => Some(Format::Library("uuid")),
-        "float" | "double" => Some(Format::Number),
-        _ => integer_range(name).map(|_| Format::Number),
+        _ => of_numbers(name).map(|_| Format::Number),
     }
 }
 
-/// Lowest and highest value of a format of integers ([OpenAPI format
-/// registry](https://spec.openapis.org/registry/format/), and the names that `schemars` writes),
-/// within the exact numbers.
-pub(super) fn integer_range(name: &str) -> Option<(f64, f64)> {
-    Some(match name {
-        "int8" => (-128.0, 127.0),
-        "int16" => (-32_768.0, 32_767.0),
-        "int32" => (-2_147_483_648.0, 2_147_483_647.0),
-        "int" | "int64" | "int128" => (-MAX_NUMBER, MAX_NUMBER),
-        "uint8" => (0.0, 255.0),
-        "uint16" => (0.0, 65_535.0),
-        "uint32" => (0.0, 4_294_967_295.0),
-        "uint" | "uint64" | "uint128" => (0.0, MAX_NUMBER),
-        _ => return None,
-    })
+/// Formats of numbers ([OpenAPI format registry](https://spec.openapis.org/registry/format/), and the
+/// names that `schemars` writes), with their lowest and highest values.
+const NUMBERS: [(&str, f64, f64); 14] = [
+    ("int8", -128.0, 127.0),
+    ("int16", -32_768.0, 32_767.0),
+    ("int32", -2_147_483_648.0, 2_147_483_647.0),
+    ("int64", -9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0),
+    ("int128", f64::NEG_INFINITY, f64::INFINITY),
+    ("int", -9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0),
+    ("uint8", 0.0, 255.0),
+    ("uint16", 0.0, 65_535.0),
+    ("uint32", 0.0, 4_294_967_295.0),
+    ("uint64", 0.0, 18_446_744_073_709_549_568.0),
+    ("uint128", 0.0, f64::INFINITY),
+    ("uint", 0.0, 18_446_744_073_709_549_568.0),
+    ("float", f64::NEG_INFINITY, f64::INFINITY),
+    ("double", f64::NEG_INFINITY, f64::INFINITY),
+];
+
+/// A format of numbers.
+pub(super) fn of_numbers(name: &str) -> Option<(&'static str, f64, f64)> {
+    NUMBERS.into_iter().find(|(known, ..)| *known == name)
 }
