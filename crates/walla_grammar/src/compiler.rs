@@ -13,11 +13,12 @@ use llguidance::{Logger, regex_to_lark};
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::constraint::Source;
-use crate::schema::{self, JsonWhitespace};
+use crate::schema::{self, At, JsonWhitespace};
 use crate::vocabulary::first_line;
 use crate::work::Budget;
-use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, messages, regex, work};
+use crate::{
+    Constraint, ConstraintError, ConstraintKind, Grammar, Vocabulary, lark, messages, regex, work,
+};
 
 /// Limits and settings of a [`Compiler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,41 +199,33 @@ impl Compiler {
     fn compile_anew(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
         let options = &self.options;
         let mut budget = Budget::new(options.compile_fuel);
-        let source = match &constraint.0 {
-            Source::JsonSchema(schema) => {
-                let lowered = schema::lower(schema, options, &mut budget)?;
-                TopLevelGrammar::from_json_schema(lowered)
+        let text = constraint.source();
+        let source = match constraint.kind() {
+            ConstraintKind::JsonSchema => {
+                TopLevelGrammar::from_json_schema(schema::lower(text, options, &mut budget)?)
             }
-            Source::Regex(text) => {
+            ConstraintKind::Regex => {
                 regex::check(text)?;
                 let text = regex_to_lark(text, "");
                 budget.pay(work::of_regex(&text).work)?;
                 TopLevelGrammar::from_lark(format!("start: /{text}/"))
             }
-            Source::Choice(texts) => {
-                if texts.is_empty() || texts.iter().any(|text| text.is_empty()) {
+            ConstraintKind::Choice => {
+                let texts = constraint.sources();
+                if texts.is_empty() || texts.contains(&"") {
                     return Err(ConstraintError::EmptyChoice);
                 }
-                if texts.len() > options.max_nodes {
-                    return Err(ConstraintError::TooLarge {
-                        what: "the number of texts",
-                        value: texts.len() as u64,
-                        max_value: options.max_nodes as u64,
-                    });
-                }
-                let quoted: Vec<String> = texts.iter().map(|text| lark::quote(text)).collect();
+                work::limit("the number of texts", texts.len() as u64, options.max_nodes as u64)?;
+                let quoted: Vec<String> = texts.into_iter().map(lark::quote).collect();
                 TopLevelGrammar::from_lark(format!("start: TEXT\nTEXT: {}", quoted.join("|")))
             }
-            Source::Lark(text) => TopLevelGrammar::from_lark(lark::lower(
-                text,
-                &self.vocabulary,
-                options,
-                &mut budget,
-            )?),
+            ConstraintKind::Lark => {
+                let lowered = lark::lower(text, &self.vocabulary, options, &mut budget)?;
+                let source = TopLevelGrammar::from_lark(lowered);
+                self.check_first_rules(&source)?;
+                source
+            }
         };
-        if let Source::Lark(_) = &constraint.0 {
-            self.check_first_rules(&source)?;
-        }
         let parser = self.vocabulary.factory().create_parser_from_init_ext(
             GrammarInit::Serialized(source),
             Logger::new(0, 0),
@@ -242,8 +235,8 @@ impl Compiler {
             },
             options.limits(),
         );
-        let parser = parser
-            .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.max_nodes))?;
+        let parser =
+            parser.map_err(|error| named(constraint, &format!("{error:#}"), options.max_nodes))?;
         let bytes = constraint.source_bytes();
         Grammar::new(parser, self.vocabulary.clone(), bytes, options.max_mask_time)
     }
@@ -315,7 +308,7 @@ fn check_anew(
             grammar.lexer_spec().to_regex_vec(&mut limits).map(drop)
         }));
         compiled.map_err(|error| {
-            let source = Source::JsonSchema(text.into());
+            let source = Constraint::json_schema(text);
             named(&source, &format!("{error:#}"), options.max_nodes)
         })
     })
@@ -344,16 +337,13 @@ impl CompilerOptions {
 }
 
 /// The typed error for a message of the library.
-fn named(source: &Source, message: &str, max_nodes: usize) -> ConstraintError {
+fn named(source: &Constraint, message: &str, max_nodes: usize) -> ConstraintError {
     let line = first_line(message);
     let has = |text: &str| message.contains(text);
     // The place is not known: the pointer is empty.
-    let unsupported = |keyword: &str, reason: &str| ConstraintError::UnsupportedKeyword {
-        keyword: keyword.to_owned(),
-        at: String::new(),
-        reason: reason.to_owned(),
-    };
-    let is_schema = matches!(source, Source::JsonSchema(_)) || has("failed to compile JSON schema");
+    let unsupported = |keyword, reason: &str| At::root().unsupported(keyword, reason);
+    let kind = source.kind();
+    let is_schema = kind == ConstraintKind::JsonSchema || has("failed to compile JSON schema");
     if is_schema && has("intersection stack level") {
         // Only properties with patterns are combined by the library.
         return unsupported("patternProperties", "its schemas are too deep to combine");
@@ -365,11 +355,7 @@ fn named(source: &Source, message: &str, max_nodes: usize) -> ConstraintError {
         return ConstraintError::TooComplex { message };
     }
     if has("Unsatisfiable schema") || has("unsatisfiable") || has("Regex is empty") {
-        let place = match source {
-            Source::JsonSchema(text) => schema::find_empty_text(text, max_nodes),
-            _ => None,
-        };
-        let reason = match place {
+        let reason = match schema::find_empty_text(source.source(), max_nodes) {
             Some(reason) => reason,
             None if has("Regex is empty") || has("length constraints") => {
                 "no string matches its pattern, format and length".to_owned()
@@ -390,12 +376,13 @@ fn named(source: &Source, message: &str, max_nodes: usize) -> ConstraintError {
         let reason = "a recursive reference cannot be combined with other keywords";
         return unsupported("$ref", reason);
     }
-    match source {
-        Source::JsonSchema(_) | Source::Choice(_) => ConstraintError::Internal { message: line },
-        Source::Regex(_) => ConstraintError::Regex { offset: 0, message: regex::refused(&line) },
-        Source::Lark(_) if line.contains("lookarounds") => {
-            ConstraintError::Lark { message: regex::refused(&line) }
+    match kind {
+        ConstraintKind::JsonSchema | ConstraintKind::Choice => {
+            ConstraintError::Internal { message: line }
         }
-        Source::Lark(_) => ConstraintError::Lark { message: line },
+        ConstraintKind::Regex => {
+            ConstraintError::Regex { offset: 0, message: regex::refused(&line) }
+        }
+        ConstraintKind::Lark => ConstraintError::Lark { message: regex::refused(&line) },
     }
 }

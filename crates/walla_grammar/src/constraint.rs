@@ -21,16 +21,10 @@ use crate::ConstraintError;
 /// # let _ = (price, code);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Constraint(pub(crate) Source);
-
-/// The source of a constraint.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
-    JsonSchema(Arc<str>),
-    Regex(Arc<str>),
-    /// Sorted, without duplicates.
-    Choice(Arc<[Arc<str>]>),
-    Lark(Arc<str>),
+pub struct Constraint {
+    kind: ConstraintKind,
+    /// One, or the texts of a choice, sorted and without duplicates.
+    sources: Arc<[Arc<str>]>,
 }
 
 /// A kind of constraint.
@@ -58,6 +52,10 @@ impl fmt::Display for ConstraintKind {
 }
 
 impl Constraint {
+    fn new(kind: ConstraintKind, source: impl Into<Arc<str>>) -> Self {
+        Self { kind, sources: Arc::new([source.into()]) }
+    }
+
     /// JSON that is valid by a schema, given as JSON text.
     ///
     /// The schema is one of [JSON Schema 2020-12](https://json-schema.org/draft/2020-12), 2019-09
@@ -66,7 +64,7 @@ impl Constraint {
     ///
     /// Properties are written in the order of the schema.
     pub fn json_schema(schema: impl Into<Arc<str>>) -> Self {
-        Self(Source::JsonSchema(schema.into()))
+        Self::new(ConstraintKind::JsonSchema, schema)
     }
 
     /// As [`json_schema`](Self::json_schema), from a parsed schema.
@@ -91,7 +89,7 @@ impl Constraint {
     /// Anchors are allowed at the start and the end, and change nothing there. Word boundaries are
     /// not supported.
     pub fn regex(regex: impl Into<Arc<str>>) -> Self {
-        Self(Source::Regex(regex.into()))
+        Self::new(ConstraintKind::Regex, regex)
     }
 
     /// One of several texts. The order and duplicates do not matter.
@@ -99,7 +97,7 @@ impl Constraint {
         let mut texts: Vec<Arc<str>> = texts.into_iter().map(Into::into).collect();
         texts.sort_unstable();
         texts.dedup();
-        Self(Source::Choice(texts.into()))
+        Self { kind: ConstraintKind::Choice, sources: texts.into() }
     }
 
     /// Text of a context-free grammar, in the [dialect of
@@ -110,33 +108,30 @@ impl Constraint {
     /// special tokens and the directives that are refused. A grammar has at most 4,000 rules,
     /// terminals and opening parentheses.
     pub fn lark(grammar: impl Into<Arc<str>>) -> Self {
-        Self(Source::Lark(grammar.into()))
+        Self::new(ConstraintKind::Lark, grammar)
     }
 
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ConstraintKind {
-        match &self.0 {
-            Source::JsonSchema(_) => ConstraintKind::JsonSchema,
-            Source::Regex(_) => ConstraintKind::Regex,
-            Source::Choice(_) => ConstraintKind::Choice,
-            Source::Lark(_) => ConstraintKind::Lark,
-        }
+        self.kind
     }
 
     /// Its source: the schema, expression or grammar, or the texts of a choice in order.
     #[must_use]
     pub fn sources(&self) -> Vec<&str> {
-        match &self.0 {
-            Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => vec![text],
-            Source::Choice(texts) => texts.iter().map(|text| &**text).collect(),
-        }
+        self.sources.iter().map(|text| &**text).collect()
+    }
+
+    /// The source of a constraint that is no choice.
+    pub(crate) fn source(&self) -> &str {
+        self.sources.first().map_or("", |source| source)
     }
 
     /// Length of the source in bytes.
     #[must_use]
     pub fn source_bytes(&self) -> usize {
-        self.sources().into_iter().map(str::len).sum()
+        self.sources.iter().map(|source| source.len()).sum()
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use super::error::shown;
 use crate::CallError;
-use crate::schema::{Fields, Items, Kind, Range, Schema, Text, Type};
+use crate::schema::{Fields, Items, Kind, Range, Schema, Text, Type, is_equal};
 
 /// Maximum nesting depth of arguments: deeper values are not valid by any schema.
 const MAX_DEPTH: usize = 64;
@@ -204,13 +204,11 @@ fn any(options: &[Schema], value: &Value, depth: usize) -> Result<Value, Defect>
 
 /// The value of the schema that equals the value; numbers are compared by value.
 fn one_of(values: &[Value], value: &Value) -> Result<Value, Defect> {
-    let equals = |other: &&Value| match (value, other) {
-        (Value::Number(one), Value::Number(other)) => {
-            one == other || one.as_f64().is_some() && one.as_f64() == other.as_f64()
-        }
-        (one, other) => one == *other,
-    };
-    values.iter().find(equals).cloned().ok_or_else(|| Defect::new("it is not one of the choices"))
+    values
+        .iter()
+        .find(|other| is_equal(value, other))
+        .cloned()
+        .ok_or_else(|| Defect::new("it is not one of the choices"))
 }
 
 /// An integer, also if it is written with decimals.

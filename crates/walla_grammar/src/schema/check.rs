@@ -6,17 +6,10 @@ use crate::ConstraintError;
 
 /// Refuses a document whose parts are combined and that allows no finite value.
 pub(super) fn check_values(document: &Document) -> Result<(), ConstraintError> {
-    let definitions = &document.definitions;
-    // Definitions with a finite value: the least fixed point.
-    let mut finite = vec![false; definitions.len()];
-    loop {
-        let search = Search { definitions, finite: &finite, explains: false };
-        let next: Vec<bool> = definitions.iter().map(|schema| search.is_finite(schema)).collect();
-        if next == finite {
-            break;
-        }
-        finite = next;
-    }
+    let definitions = document.definitions.as_slice();
+    let finite = grounded(definitions, |schema, finite| {
+        Search { definitions, finite, explains: false }.is_finite(schema)
+    });
     let search = Search { definitions, finite: &finite, explains: true };
     match search.schema(&document.root, Some(&[])) {
         None => Ok(()),
@@ -140,51 +133,37 @@ impl Search<'_> {
     }
 }
 
-/// Refuses references that lead back to themselves without a property or an item in between.
-pub(super) fn check_references(document: &Document) -> Result<(), ConstraintError> {
-    let count = document.definitions.len();
-    let edges: Vec<Vec<usize>> = document
-        .definitions
-        .iter()
-        .map(|schema| {
-            let mut targets = Vec::new();
-            in_place(schema, &mut targets);
-            targets
-        })
-        .collect();
-    // A definition that no cycle contains can be removed after all that it refers to.
-    let mut removed = vec![false; count];
+/// The definitions for which a condition holds that may depend on those that they refer to: the
+/// least fixed point. Most references are to later definitions.
+fn grounded(definitions: &[Schema], holds: impl Fn(&Schema, &[bool]) -> bool) -> Vec<bool> {
+    let mut known = vec![false; definitions.len()];
     loop {
-        let before = removed.iter().filter(|&&is_removed| is_removed).count();
-        for (index, targets) in edges.iter().enumerate() {
-            let are_removed = targets.iter().all(|&target| removed.get(target) == Some(&true));
-            if let Some(is_removed) = removed.get_mut(index) {
-                *is_removed |= are_removed;
+        let before = known.clone();
+        for (index, schema) in definitions.iter().enumerate().rev() {
+            let is_known = holds(schema, &known);
+            if let Some(known) = known.get_mut(index) {
+                *known |= is_known;
             }
         }
-        let after = removed.iter().filter(|&&is_removed| is_removed).count();
-        if after == count {
-            return Ok(());
-        }
-        if after == before {
-            return Err(ConstraintError::UnsupportedKeyword {
-                keyword: "$ref".to_owned(),
-                at: String::new(),
-                reason: "a reference leads back to itself".to_owned(),
-            });
+        if known == before {
+            return known;
         }
     }
 }
 
-/// References that apply to the same value as the schema.
-fn in_place(schema: &Schema, targets: &mut Vec<usize>) {
-    for part in &schema.parts {
-        match part {
-            Part::Ref(target) => targets.push(*target),
-            Part::Any(schemas) | Part::One(schemas) => {
-                schemas.iter().for_each(|schema| in_place(schema, targets));
-            }
-            Part::Never(_) | Part::Types(_) | Part::Values(_) => {}
-        }
+/// Refuses references that lead back to themselves without a property or an item in between.
+pub(super) fn check_references(document: &Document) -> Result<(), ConstraintError> {
+    if !grounded(&document.definitions, ends).contains(&false) {
+        return Ok(());
     }
+    Err(At::root().unsupported("$ref", "a reference leads back to itself"))
+}
+
+/// Whether the references end that apply to the same value as the schema.
+fn ends(schema: &Schema, definitions: &[bool]) -> bool {
+    schema.parts.iter().all(|part| match part {
+        Part::Ref(target) => definitions.get(*target) == Some(&true),
+        Part::Any(all) | Part::One(all) => all.iter().all(|schema| ends(schema, definitions)),
+        Part::Never(_) | Part::Types(_) | Part::Values(_) => true,
+    })
 }

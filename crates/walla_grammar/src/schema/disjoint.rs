@@ -21,8 +21,8 @@ pub(super) fn may_overlap(all: &[Schema]) -> bool {
 /// Refuses a document with alternatives of `oneOf` that may overlap.
 pub(super) fn check_alternatives(document: &Document) -> Result<(), ConstraintError> {
     let mut comparer = Comparer { definitions: &document.definitions, left: MAX_COMPARISONS };
-    comparer.check(&document.root)?;
-    document.definitions.iter().try_for_each(|schema| comparer.check(schema))
+    // The innermost ones first: they are the most precise.
+    document.schemas().into_iter().rev().try_for_each(|schema| comparer.check(schema))
 }
 
 struct Comparer<'d> {
@@ -33,7 +33,6 @@ struct Comparer<'d> {
 
 impl Comparer<'_> {
     fn check(&mut self, schema: &Schema) -> Result<(), ConstraintError> {
-        schema.children().into_iter().try_for_each(|schema| self.check(schema))?;
         schema.parts.iter().try_for_each(|part| match part {
             Part::One(all) => self.check_one(all, &schema.at),
             _ => Ok(()),

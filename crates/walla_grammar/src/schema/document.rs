@@ -31,7 +31,7 @@ pub(crate) struct Schema {
     pub(crate) parts: Vec<Part>,
     /// Where it is in the source; of a combined schema, where the first part of it is.
     pub(crate) at: At,
-    /// For a model; read of [arguments](super::arguments) only.
+    /// For a model; read of [arguments](mod@super::arguments) only.
     pub(crate) description: Option<String>,
     /// As [`description`](Self::description).
     pub(crate) default: Option<Value>,
@@ -46,7 +46,7 @@ impl PartialEq for Schema {
     }
 }
 
-/// The condition of a schema of [arguments](super::arguments).
+/// The condition of a schema of [arguments](mod@super::arguments).
 #[derive(Clone, Copy)]
 pub(crate) enum Kind<'s> {
     Type(&'s Type),
@@ -122,6 +122,19 @@ pub(crate) struct Fields {
     pub(crate) required: Vec<String>,
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
+}
+
+impl Document {
+    /// All schemas, each one in front of those in it.
+    pub(crate) fn schemas(&self) -> Vec<&Schema> {
+        let mut open: Vec<&Schema> = self.definitions.iter().rev().chain([&self.root]).collect();
+        let mut all = Vec::new();
+        while let Some(schema) = open.pop() {
+            all.push(schema);
+            open.extend(schema.children().into_iter().rev());
+        }
+        all
+    }
 }
 
 impl Schema {

@@ -3,26 +3,17 @@
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 
-use super::document::{Document, Part, Schema, Text, Type};
+use super::document::{Document, Part, Text, Type};
 
 /// Maximum work to test one string, as in the library.
 const FUEL: u64 = 10_000;
 
 /// The first string without a text.
 pub(super) fn find(document: &Document) -> Option<String> {
-    let mut schemas: Vec<&Schema> = document.definitions.iter().rev().collect();
-    schemas.push(&document.root);
-    while let Some(schema) = schemas.pop() {
-        let types = schema.parts.iter().filter_map(|part| match part {
-            Part::Types(types) => Some(types),
-            _ => None,
-        });
-        if types.flatten().any(|ty| matches!(ty, Type::String(text) if is_empty(text))) {
-            return Some(schema.at.named("no string matches its pattern, format and length"));
-        }
-        schemas.extend(schema.children());
-    }
-    None
+    let has_no_text = |ty: &Type| matches!(ty, Type::String(text) if is_empty(text));
+    let is_defect = |part: &Part| matches!(part, Part::Types(all) if all.iter().any(has_no_text));
+    let found = document.schemas().into_iter().find(|schema| schema.parts.iter().any(is_defect));
+    found.map(|schema| schema.at.named("no string matches its pattern, format and length"))
 }
 
 /// Whether it is known that no text matches. Formats of the library are not considered.

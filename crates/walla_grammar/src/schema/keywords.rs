@@ -7,22 +7,6 @@ use super::parse::Limits;
 use super::place::At;
 use crate::ConstraintError;
 
-/// Keywords without an effect on validity.
-const ANNOTATIONS: [&str; 12] = [
-    "$anchor",
-    "$comment",
-    "$defs",
-    "definitions",
-    "title",
-    "description",
-    "default",
-    "deprecated",
-    "example",
-    "examples",
-    "readOnly",
-    "writeOnly",
-];
-
 /// Drafts with a `$schema` that is accepted. All supported keywords mean the same in them.
 const DRAFTS: [&str; 3] = [
     "https://json-schema.org/draft/2020-12/schema",
@@ -31,33 +15,28 @@ const DRAFTS: [&str; 3] = [
 ];
 
 /// Keywords that are known and refused.
-const REFUSED: [(&str, &str); 27] = [
-    ("$dynamicAnchor", "dynamic references are not resolved"),
-    ("$dynamicRef", "dynamic references are not resolved"),
-    ("$recursiveAnchor", "dynamic references are not resolved"),
-    ("$recursiveRef", "dynamic references are not resolved"),
+const REFUSED: [(&str, &str); 16] = [
+    (
+        "$dynamicAnchor $dynamicRef $recursiveAnchor $recursiveRef",
+        "dynamic references are not resolved",
+    ),
     ("$vocabulary", "it belongs to meta-schemas"),
     ("additionalItems", "use \"items\" after \"prefixItems\""),
-    ("contains", "a grammar cannot count matching items"),
-    ("contentEncoding", "the content of a string is not decoded"),
-    ("contentMediaType", "the content of a string is not decoded"),
-    ("contentSchema", "the content of a string is not decoded"),
-    ("dependencies", "a grammar cannot remember which properties occurred"),
-    ("dependentRequired", "a grammar cannot remember which properties occurred"),
-    ("dependentSchemas", "a grammar cannot remember which properties occurred"),
+    ("contains maxContains minContains", "a grammar cannot count matching items"),
+    ("contentEncoding contentMediaType contentSchema", "the content of a string is not decoded"),
+    (
+        "dependencies dependentRequired dependentSchemas",
+        "a grammar cannot remember which properties occurred",
+    ),
     ("discriminator", "use \"const\" in the alternatives"),
-    ("else", "a grammar cannot negate a schema; use \"anyOf\""),
     ("id", "use \"$ref\" within the document"),
-    ("if", "a grammar cannot negate a schema; use \"anyOf\""),
-    ("maxContains", "a grammar cannot count matching items"),
-    ("minContains", "a grammar cannot count matching items"),
+    ("if then else", "a grammar cannot negate a schema; use \"anyOf\""),
     ("not", "a grammar cannot negate a schema"),
     ("nullable", "use the type \"null\""),
     ("propertyNames", "use \"patternProperties\""),
-    ("then", "a grammar cannot negate a schema; use \"anyOf\""),
     ("unevaluatedItems", "use \"items\""),
-    ("unevaluatedProperties", "use \"additionalProperties\""),
     ("uniqueItems", "a grammar cannot compare items"),
+    ("unevaluatedProperties", "use \"additionalProperties\""),
     ("x-guidance", "settings belong to the compiler"),
 ];
 
@@ -77,14 +56,33 @@ impl<'s> Keywords<'_, 's> {
         self.map.get(keyword)
     }
 
+    pub(super) fn read<T>(
+        &self,
+        keyword: &str,
+        read: impl FnOnce(&'s Value) -> Option<T>,
+        expected: &'static str,
+    ) -> Result<Option<T>, ConstraintError> {
+        let value = self.get(keyword).map(read);
+        value.map(|value| value.ok_or_else(|| self.at.invalid(keyword, expected))).transpose()
+    }
+
+    pub(super) fn list(&self, keyword: &str) -> Result<Option<&'s Vec<Value>>, ConstraintError> {
+        self.read(keyword, Value::as_array, "an array")
+    }
+
+    pub(super) fn text(&self, keyword: &str) -> Result<Option<&'s str>, ConstraintError> {
+        self.read(keyword, Value::as_str, "a string")
+    }
+
     pub(super) fn number(&self, keyword: &str) -> Result<Option<f64>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        let number = value.as_f64().ok_or_else(|| self.at.invalid(keyword, "a number"))?;
-        if number.abs() > MAX_NUMBER {
-            let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
-            return Err(self.at.unsupported(keyword, reason));
+        let number = self.read(keyword, Value::as_f64, "a number")?;
+        match self.get(keyword) {
+            Some(value) if number.is_some_and(|number| number.abs() > MAX_NUMBER) => {
+                let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
+                Err(self.at.unsupported(keyword, reason))
+            }
+            _ => Ok(number),
         }
-        Ok(Some(number))
     }
 
     pub(super) fn count(&self, keyword: &str) -> Result<Option<u64>, ConstraintError> {
@@ -97,16 +95,6 @@ impl<'s> Keywords<'_, 's> {
             return Err(self.at.unsupported(keyword, reason));
         }
         Ok(Some(number as u64))
-    }
-
-    pub(super) fn list(&self, keyword: &str) -> Result<Option<&'s Vec<Value>>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        value.as_array().map(Some).ok_or_else(|| self.at.invalid(keyword, "an array"))
-    }
-
-    pub(super) fn text(&self, keyword: &str) -> Result<Option<&'s str>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.at.invalid(keyword, "a string"))
     }
 
     /// The types that the schema names. A schema of arguments with properties or items has a type
@@ -151,9 +139,12 @@ impl<'s> Keywords<'_, 's> {
                 // Elsewhere it changes the target of references.
                 "$id" if at.is_root() => {}
                 "$id" => return Err(at.unsupported(name, "only the root may have it")),
-                _ if ANNOTATIONS.contains(&name) => {}
+                // Without an effect on validity.
+                "$anchor" | "$comment" | "$defs" | "definitions" | "title" | "description"
+                | "default" | "deprecated" | "example" | "examples" | "readOnly" | "writeOnly" => {}
                 _ => {
-                    let known = REFUSED.iter().find(|(known, _)| *known == name);
+                    let is_known = |names: &str| names.split(' ').any(|known| known == name);
+                    let known = REFUSED.iter().find(|(names, _)| is_known(names));
                     let reason = known.map_or("unknown keyword", |(_, reason)| reason);
                     return Err(at.unsupported(name, reason));
                 }
@@ -197,7 +188,8 @@ impl<'s> Keywords<'_, 's> {
     }
 }
 
-/// The types whose values a keyword restricts.
+/// The types whose values a keyword restricts. Formats of texts, which arguments cannot have, are
+/// left out.
 pub(super) fn types_of(keyword: &str) -> &'static [&'static str] {
     match keyword {
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"

@@ -27,6 +27,8 @@ use crate::{CompilerOptions, ConstraintError};
 
 pub(crate) use arguments::{ITEMS_DEFAULT, TEXT_CHARS_DEFAULT, arguments, is_name, is_of_name};
 pub(crate) use document::{Fields, Items, Kind, MAX_NUMBER, Part, Range, Schema, Text, Type};
+pub(crate) use place::At;
+pub(crate) use values::is_equal;
 pub(crate) use write::{for_grammar, for_model, max_or, of_type};
 
 /// White space between the tokens of JSON text, outside strings.

@@ -18,7 +18,7 @@ use crate::{CompilerOptions, ConstraintError};
 /// What a document may have.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Whether it is the schema of [arguments](super::arguments).
+    /// Whether it is the schema of [arguments](mod@super::arguments).
     pub(super) is_arguments: bool,
     /// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level,
     /// and chat templates print arguments of a lower depth.
@@ -227,11 +227,9 @@ impl<'s> Parser<'s> {
         keywords: &Keywords<'_, 's>,
         keyword: &str,
     ) -> Result<Vec<(String, Schema)>, ConstraintError> {
-        let Some(value) = keywords.get(keyword) else { return Ok(Vec::new()) };
-        let expected = "an object of schemas";
-        let map = value.as_object().ok_or_else(|| keywords.at.invalid(keyword, expected))?;
+        let map = keywords.read(keyword, Value::as_object, "an object of schemas")?;
         let at = keywords.at.child(keyword);
-        let schemas = map.iter().map(|(name, schema)| {
+        let schemas = map.into_iter().flatten().map(|(name, schema)| {
             let schema = self.schema(schema, &at.child(name), keywords.depth + 1)?;
             Ok((name.clone(), schema))
         });

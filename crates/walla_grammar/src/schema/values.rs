@@ -73,7 +73,7 @@ fn is_unwritable(c: char) -> bool {
 }
 
 /// Equality of JSON Schema: `1` and `1.0` are equal, and the order of properties does not matter.
-pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
+pub(crate) fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),
         (Value::Array(left), Value::Array(right)) => {

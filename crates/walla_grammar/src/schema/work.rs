@@ -1,8 +1,7 @@
 //! Refuses strings and names of properties whose expressions need too much work of the library.
 
 use super::ConstraintError;
-use super::document::Part;
-use super::document::{Document, Fields, Schema, Text, Type};
+use super::document::{Document, Fields, Part, Text, Type};
 use crate::work::{Bound, Budget, limit, of_pattern};
 
 /// Maximum number of pairs of patterns of names: the library compares the two, with up to 10,000
@@ -12,8 +11,17 @@ const MAX_PAIRS: u64 = 2_000;
 /// Checks a document whose parts are combined.
 pub(super) fn check_work(document: &Document, budget: &mut Budget) -> Result<(), ConstraintError> {
     let mut checker = Checker { budget, pairs: 0 };
-    checker.schema(&document.root)?;
-    document.definitions.iter().try_for_each(|schema| checker.schema(schema))
+    for part in document.schemas().into_iter().flat_map(|schema| &schema.parts) {
+        let Part::Types(types) = part else { continue };
+        for ty in types {
+            match ty {
+                Type::String(text) => checker.text(text)?,
+                Type::Object(fields) => checker.names(fields)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 struct Checker<'b> {
@@ -22,20 +30,6 @@ struct Checker<'b> {
 }
 
 impl Checker<'_> {
-    fn schema(&mut self, schema: &Schema) -> Result<(), ConstraintError> {
-        for part in &schema.parts {
-            let Part::Types(types) = part else { continue };
-            for ty in types {
-                match ty {
-                    Type::String(text) => self.text(text)?,
-                    Type::Object(fields) => self.names(fields)?,
-                    _ => {}
-                }
-            }
-        }
-        schema.children().into_iter().try_for_each(|schema| self.schema(schema))
-    }
-
     fn text(&mut self, text: &Text) -> Result<(), ConstraintError> {
         let mut all: Vec<Bound> = text.patterns.iter().map(|regex| of_pattern(regex)).collect();
         // The formats of the library are of the size of this one.

@@ -8,9 +8,9 @@ use crate::action::error::shown;
 use crate::action::markers::Spelling;
 use crate::lark::quote;
 use crate::schema::{
-    self, Fields, ITEMS_DEFAULT, Items, Kind, Schema, TEXT_CHARS_DEFAULT, Text, Type, max_or,
+    self, At, Fields, ITEMS_DEFAULT, Items, Kind, Schema, TEXT_CHARS_DEFAULT, Text, Type, max_or,
 };
-use crate::{ActionError, CallFormat, CallMarkers, ConstraintError, Delimiter};
+use crate::{ActionError, CallFormat, CallMarkers, Delimiter};
 
 /// Characters that no free text has: control characters other than tab and line feed.
 const CONTROL: &str = r"\x00-\x08\x0b-\x1f\x7f";
@@ -34,17 +34,32 @@ impl<'r> Values<'r> {
 
     /// Parameters of the XML format.
     pub fn parameters(&mut self, fields: &Fields) -> Rule {
-        let mut sequence = Vec::new();
-        for (name, schema) in &fields.properties {
-            let start = quote(&format!("<parameter={name}>\n"));
-            let value = self.parameter(schema, &format!("/properties/{name}"))?;
-            let rule = self.rules.add(&format!("{start} {value}"));
-            sequence.push(if fields.is_required(name) { rule } else { format!("{rule}?") });
+        let start = |name: &str| quote(&format!("<parameter={name}>\n"));
+        let rules = self.fields(fields, "", start, Self::parameter)?;
+        let optional = |(rule, is_required)| if is_required { rule } else { format!("{rule}?") };
+        let rules: Vec<String> = rules.into_iter().map(optional).collect();
+        let text = if rules.is_empty() { "\"\"".to_owned() } else { rules.join(" ") };
+        Ok(self.rules.add(&text))
+    }
+
+    /// The rules of fields, and whether they are required.
+    fn fields(
+        &mut self,
+        fields: &Fields,
+        at: &str,
+        start: impl Fn(&str) -> String,
+        value: fn(&mut Self, &Schema, &str) -> Rule,
+    ) -> Result<Vec<(String, bool)>, ActionError> {
+        let mut sorted: Vec<&(String, Schema)> = fields.properties.iter().collect();
+        if self.format == CallFormat::Gemma4 {
+            sorted.sort_by_key(|(name, _)| name.to_lowercase());
         }
-        if sequence.is_empty() {
-            sequence.push("\"\"".to_owned());
-        }
-        Ok(self.rules.add(&sequence.join(" ")))
+        let rules = sorted.into_iter().map(|(name, schema)| {
+            let value = value(self, schema, &format!("{at}/properties/{name}"))?;
+            let rule = self.rules.add(&format!("{} {value}", start(name)));
+            Ok((rule, fields.is_required(name)))
+        });
+        rules.collect()
     }
 
     /// The value of a parameter and the end of its element. A free text and the end are one
@@ -64,8 +79,7 @@ impl<'r> Values<'r> {
                 |o: &Schema| matches!(o.kind(), Kind::Type(Type::Array(_) | Type::Object(_)));
             if options.iter().copied().any(is_nested) {
                 let reason = "in this call format a text may look like a list or an object";
-                let (keyword, at, reason) = ("anyOf".to_owned(), at.to_owned(), reason.to_owned());
-                Err(ConstraintError::UnsupportedKeyword { keyword, at, reason })?;
+                Err(At::pointer(at).unsupported("anyOf", reason))?;
             }
             // Other scalar values are spelled by texts, too.
             let max = max_or(*min, *max, TEXT_CHARS_DEFAULT);
@@ -97,35 +111,22 @@ impl<'r> Values<'r> {
 
     /// Arguments of Python's syntax.
     pub fn arguments(&mut self, fields: &Fields) -> Rule {
-        let mut rules = Vec::new();
-        for (name, schema) in &fields.properties {
-            let start = quote(&format!("{name}="));
-            let value = self.value(schema, &format!("/properties/{name}"))?;
-            let rule = self.rules.add(&format!("{start} {value}"));
-            rules.push((rule, fields.is_required(name)));
-        }
+        let start = |name: &str| quote(&format!("{name}="));
+        let rules = self.fields(fields, "", start, Self::value)?;
         Ok(self.chain(&rules))
     }
 
     /// An object. Optional properties may be left out.
     pub fn object(&mut self, fields: &Fields, at: &str) -> Rule {
         let is_gemma = self.format == CallFormat::Gemma4;
-        let mut sorted: Vec<&(String, Schema)> = fields.properties.iter().collect();
-        if is_gemma {
-            sorted.sort_by_key(|(name, _)| name.to_lowercase());
-        }
-        let mut rules = Vec::new();
-        for (name, schema) in sorted {
-            let at = format!("{at}/properties/{name}");
-            let start = if is_gemma {
-                quote(&format!("{name}:"))
-            } else {
-                format!("({} | {})", quote(&format!("\"{name}\": ")), quote(&format!("'{name}': ")))
-            };
-            let value = self.value(schema, &at)?;
-            let rule = self.rules.add(&format!("{start} {value}"));
-            rules.push((rule, fields.is_required(name)));
-        }
+        let start = |name: &str| match is_gemma {
+            true => quote(&format!("{name}:")),
+            false => {
+                let [double, single] = ['"', '\''].map(|mark| format!("{mark}{name}{mark}: "));
+                format!("({} | {})", quote(&double), quote(&single))
+            }
+        };
+        let rules = self.fields(fields, at, start, Self::value)?;
         let fields = self.chain(&rules);
         Ok(self.rules.add(&format!("\"{{\" {fields} \"}}\"")))
     }
