@@ -30,6 +30,9 @@ impl<'t> Tokens<'t> {
         }
         if let Some(last) = self.spans.last_mut() {
             let before = self.source.get(last.0..last.1).unwrap_or_default();
+            if before == "\n" && token == "\n" {
+                return;
+            }
             // A name, or the flags of a text or an expression.
             let is_part = match before.chars().next() {
                 Some('"') => token == "i",
@@ -60,20 +63,15 @@ impl<'t> Tokens<'t> {
 
     /// Takes the work of all terminals, and of the expressions in rules.
     pub(crate) fn check(&self, budget: &mut Budget) -> Result<(), ConstraintError> {
-        let tokens = self.list();
-        let mut lines: Vec<&[&str]> = Vec::new();
-        let mut start = 0;
-        for (index, token) in tokens.iter().enumerate() {
-            // A line that starts with "|" continues the one before.
-            if *token == "\n" && tokens.get(index + 1) != Some(&"|") {
-                lines.extend(tokens.get(start..index));
-                start = index + 1;
-            }
-        }
-        lines.extend(tokens.get(start..));
+        let all = self.list();
+        // A line that starts with "|" continues the one before.
+        let continues = |index: usize| all.get(index + 1) == Some(&"|");
+        let tokens = all.iter().enumerate();
+        let tokens = tokens.filter(|&(index, token)| *token != "\n" || !continues(index));
+        let tokens: Vec<&str> = tokens.map(|(_, token)| *token).collect();
         let mut definitions: BTreeMap<&str, Vec<&[&str]>> = BTreeMap::new();
         let mut rules = Vec::new();
-        for line in lines {
+        for line in tokens.split(|token| *token == "\n") {
             let name = line.iter().find(|token| !["?", "!"].contains(token));
             let colon = line.iter().position(|token| *token == ":");
             match (name, colon) {
@@ -144,18 +142,13 @@ struct Reader<'r, 't> {
 
 impl<'t> Reader<'_, 't> {
     fn peek(&self) -> Option<&'t str> {
-        // Line feeds before "|" remain.
-        self.body.iter().copied().find(|token| *token != "\n")
+        self.body.first().copied()
     }
 
     fn take(&mut self) -> Option<&'t str> {
-        while let Some((first, rest)) = self.body.split_first() {
-            self.body = rest;
-            if *first != "\n" {
-                return Some(first);
-            }
-        }
-        None
+        let (first, rest) = self.body.split_first()?;
+        self.body = rest;
+        Some(first)
     }
 
     fn take_if(&mut self, token: &str) -> bool {
@@ -340,6 +333,7 @@ mod tests {
             format!("start: A\nA: B\nB: {chain}"),
             format!("start: A\n?A.2: ({chain})"),
             format!("start: A\nA:\n | [{chain}]"),
+            format!("start: A\nA: \"x\" # x\n\n // y\n | {chain}"),
             format!("start: ~({chain})"),
             format!("start: /{}/", "a?".repeat(400)),
             format!("start: a\n%ignore /{}/", "a?".repeat(400)),

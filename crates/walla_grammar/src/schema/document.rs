@@ -124,6 +124,31 @@ pub(crate) struct Fields {
     pub(crate) max: Option<u64>,
 }
 
+/// The schemas directly within parts, by shared or exclusive reference.
+macro_rules! children {
+    ($parts:expr, $iter:ident, $as_deref:ident) => {{
+        let mut all = Vec::new();
+        for part in $parts {
+            match part {
+                Part::Any(schemas) | Part::One(schemas) => all.extend(schemas),
+                Part::Types(types) => types.$iter().for_each(|ty| match ty {
+                    Type::Array(items) => {
+                        all.extend(items.prefix.$iter().chain(items.rest.$as_deref()));
+                    }
+                    Type::Object(fields) => {
+                        let named = fields.properties.$iter().chain(fields.patterns.$iter());
+                        let named = named.map(|(_, schema)| schema);
+                        all.extend(named.chain(fields.rest.$as_deref()));
+                    }
+                    _ => {}
+                }),
+                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
+            }
+        }
+        all
+    }};
+}
+
 impl Document {
     /// All schemas, each one in front of those in it.
     pub(crate) fn schemas(&self) -> Vec<&Schema> {
@@ -166,54 +191,15 @@ impl Schema {
 
     /// The schemas directly within it, without targets of references.
     pub(crate) fn children(&self) -> Vec<&Self> {
-        self.parts.iter().flat_map(Part::children).collect()
+        children!(&self.parts, iter, as_deref)
     }
 
     pub(crate) fn children_mut(&mut self) -> Vec<&mut Self> {
-        let mut all = Vec::new();
-        for part in &mut self.parts {
-            match part {
-                Part::Any(schemas) | Part::One(schemas) => all.extend(schemas),
-                Part::Types(types) => types.iter_mut().for_each(|ty| match ty {
-                    Type::Array(items) => {
-                        all.extend(items.prefix.iter_mut().chain(items.rest.as_deref_mut()));
-                    }
-                    Type::Object(fields) => {
-                        let named = fields.properties.iter_mut().chain(&mut fields.patterns);
-                        let named = named.map(|(_, schema)| schema);
-                        all.extend(named.chain(fields.rest.as_deref_mut()));
-                    }
-                    _ => {}
-                }),
-                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
-            }
-        }
-        all
-    }
-}
-
-impl Part {
-    fn children(&self) -> Vec<&Schema> {
-        match self {
-            Self::Any(all) | Self::One(all) => all.iter().collect(),
-            Self::Types(types) => types.iter().flat_map(Type::children).collect(),
-            Self::Never(_) | Self::Ref(_) | Self::Values(_) => Vec::new(),
-        }
+        children!(&mut self.parts, iter_mut, as_deref_mut)
     }
 }
 
 impl Type {
-    fn children(&self) -> Vec<&Schema> {
-        match self {
-            Self::Array(items) => items.prefix.iter().chain(items.rest.as_deref()).collect(),
-            Self::Object(fields) => {
-                let named = fields.properties.iter().chain(&fields.patterns);
-                named.map(|(_, schema)| schema).chain(fields.rest.as_deref()).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// Its name in a schema.
     pub(crate) fn name(&self) -> &'static str {
         match self {
