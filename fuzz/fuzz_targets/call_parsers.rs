@@ -11,7 +11,7 @@ static FORMAT: LazyLock<Option<u8>> = LazyLock::new(|| {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(format) = *FORMAT else { return walla_fuzz::action::check(bytes) };
     let [kind, rest @ ..] = bytes else { return };
-    let formats = walla_action::CallFormat::ALL.len() as u8;
+    let formats = walla_grammar::CallFormat::ALL.len() as u8;
     let kind = format % formats + kind % 2 * formats;
     walla_fuzz::action::check(&[&[kind], rest].concat());
 });

@@ -4,13 +4,13 @@
 //! compiler over fixed seeds and their mutations.
 
 pub mod bodies;
-/// Separate from the others: it depends on `walla_action`, whose tests include it.
+/// Separate from the others: it depends on `walla_grammar`, whose tests include it.
 #[path = "bodies/action.rs"]
 pub mod action;
 /// Separate from the others: it depends on `walla_runtime`, and tests of `walla` include it.
 #[path = "bodies/cache_file.rs"]
 pub mod cache_file;
-/// Separate from the others: it depends on `walla_constraint`, whose tests include it.
+/// Separate from the others: it depends on `walla_grammar`, whose tests include it.
 #[path = "bodies/constraint.rs"]
 pub mod constraint;
 /// Separate from the others: it depends on `bevy_walla`, whose tests include it.

@@ -91,8 +91,11 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         5,
         &["atomic-waker", "crossbeam-queue", "libc", "pollster", "thiserror", "tracing"],
     ),
-    ("walla_action", 3, &["schemars", "serde", "serde_json", "thiserror"]),
-    ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
+    (
+        "walla_grammar",
+        2,
+        &["llguidance", "regex-syntax", "schemars", "serde", "serde_json", "thiserror"],
+    ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use walla_action::{CallFormat, CallMarkers, GrammarOptions, GrammarStart, call_grammar};
-use walla_constraint::{Compiler, CompilerOptions, Grammar, MaskOutcome, Vocabulary};
+use walla_grammar::{
+    CallFormat, CallMarkers, Compiler, CompilerOptions, Grammar, GrammarOptions, GrammarStart,
+    MaskOutcome, Vocabulary, call_grammar,
+};
 use walla_model::Gguf;
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{

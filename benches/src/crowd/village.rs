@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use serde_json::json;
-use walla_constraint::Constraint;
+use walla_grammar::Constraint;
 use walla_runtime::{ActionSet, ActionSpec, Actions, AgentId, AgentSpec, AskOptions, Prompt};
 use walla_types::Sampling;
 

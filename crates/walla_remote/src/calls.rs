@@ -1,7 +1,7 @@
 //! The calls of a streamed reply, which arrive in fragments.
 
 use serde_json::Value;
-use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
+use walla_grammar::{ActionSet, CallError, MalformedCall, ParsedCall, check};
 
 use crate::chunk::{Arguments, CallDelta};
 

@@ -3,7 +3,7 @@
 //! No input or output here: the same chunks give the same parts.
 
 use serde_json::Value;
-use walla_action::{
+use walla_grammar::{
     ActionSet, CallMarkers, CallReader, MalformedCall, ParsedCall, Piece as ReplyPiece,
     UnmarkedCalls,
 };

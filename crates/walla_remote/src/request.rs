@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use walla_action::ActionSet;
+use walla_grammar::ActionSet;
 use walla_model::chat::{Message, Role, WireForm, wire_messages};
 use walla_runtime::{
     ActionPolicy, AgentSpec, Constraint, ConstraintError, ConstraintKind, ReplyError, Turn,

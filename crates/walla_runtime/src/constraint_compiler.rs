@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use walla_constraint::{Compiler, CompilerOptions, Vocabulary, VocabularyError};
+use walla_grammar::{Compiler, CompilerOptions, Vocabulary, VocabularyError};
 use walla_model::tokenizer::Tokenizer;
 
 /// Minimum number of tokens for a preparation while loading. The tables of fewer take some 20 ms,
@@ -101,8 +101,8 @@ impl ConstraintCompiler {
 
 #[cfg(test)]
 mod tests {
-    use walla_constraint::Constraint;
     use walla_doubles::synth::{self, Mixture, Model};
+    use walla_grammar::Constraint;
     use walla_model::Gguf;
 
     use super::*;

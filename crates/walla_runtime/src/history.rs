@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use walla_action::ActionError;
+use walla_grammar::ActionError;
 
 use crate::api::{
     ActionPolicy, AgentSpec, AskOptions, CallId, CallResult, ConversationEdit, MAX_EXCHANGES_KNOWN,

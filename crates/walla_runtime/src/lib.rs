@@ -60,15 +60,13 @@ pub use sentence::SentenceSplitter;
 pub use shell::return_freed_memory;
 pub use shell::{Client, Engine, drop_on_thread};
 pub use status::{EngineState, ModelCard, TextSettings};
-#[cfg(feature = "actions")]
-pub use walla_action::{Action, action_name, schemars};
-pub use walla_action::{
-    ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall, UnmarkedCalls,
-};
-pub use walla_constraint::{
-    Constraint, ConstraintError, ConstraintKind, MatchError, VocabularyError,
-};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
+#[cfg(feature = "actions")]
+pub use walla_grammar::{Action, action_name, schemars};
+pub use walla_grammar::{
+    ActionError, ActionSet, ActionSpec, CallError, CallFormat, Constraint, ConstraintError,
+    ConstraintKind, MalformedCall, MatchError, UnmarkedCalls, VocabularyError,
+};
 pub use walla_model::chat::{
     BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,
 };

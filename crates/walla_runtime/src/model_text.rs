@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use walla_action::{ActionSet, CallFormat, CallMarkers, Delimiter};
+use walla_grammar::{ActionSet, CallFormat, CallMarkers, Delimiter};
 use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, LoadedText, ReasoningMarkers, TemplateState, Tools};
 use walla_model::tokenizer::Tokenizer;

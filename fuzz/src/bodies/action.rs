@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde_json::json;
-use walla_action::{
+use walla_grammar::{
     ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Delimiter, Input,
     MalformedCall, ParsedCall, Progress, check as check_call, render,
 };

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 
-use walla_constraint::{
+use walla_grammar::{
     Compiler, CompilerOptions, Constraint, ConstraintError, JsonWhitespace, MaskOutcome,
     MatchError, Vocabulary,
 };
@@ -66,7 +66,7 @@ pub fn check(bytes: &[u8]) {
 }
 
 /// The text of a finished reply. Each byte selects a token of the mask.
-fn reply(grammar: &walla_constraint::Grammar, mut choices: VecDeque<u8>) -> Option<String> {
+fn reply(grammar: &walla_grammar::Grammar, mut choices: VecDeque<u8>) -> Option<String> {
     let Setup { tokenizer, vocabulary } = setup();
     let mut matcher = grammar.matcher();
     let (mut words, mut text) = (vec![0; vocabulary.mask_words()], Vec::new());

@@ -288,10 +288,7 @@ fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
     writer.number(*max_calls);
     writer.number(*max_call_bytes);
     writer.bool(*unmarked == UnmarkedCalls::Refuse);
-    writer.option(fault.as_deref(), |writer, fault| match fault {
-        ActionError::Schema { reason } => writer.text(reason),
-        fault => writer.text(&fault.to_string()),
-    });
+    writer.option(fault.as_deref(), |writer, fault| writer.text(&fault.to_string()));
 }
 
 fn get_actions(reader: &mut Reader<'_>) -> Result<Actions, Defect> {
@@ -306,7 +303,7 @@ fn get_actions(reader: &mut Reader<'_>) -> Result<Actions, Defect> {
             false => UnmarkedCalls::Call,
         },
         fault: reader.option(|reader| {
-            Ok(Arc::new(ActionError::Schema { reason: reader.text()?.to_owned() }))
+            Ok(Arc::new(ActionError::Refused { reason: reader.text()?.to_owned() }))
         })?,
         ..Actions::new(set)
     })

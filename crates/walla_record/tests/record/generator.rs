@@ -134,7 +134,7 @@ fn actions(dice: &mut Dice) -> Actions {
     set.extend(dice.maybe(|_| {
         ActionSpec::new("bow", "Bows.", &json!({"type": "object"})).expect("an action")
     }));
-    let fault = |dice: &mut Dice| Arc::new(ActionError::Schema { reason: dice.text() });
+    let fault = |dice: &mut Dice| Arc::new(ActionError::Refused { reason: dice.text() });
     Actions {
         policy: policy(dice),
         max_calls: dice.number(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 #[cfg(feature = "actions")]
-use walla_action::Action;
-use walla_action::{ActionError, ActionSet, MalformedCall, UnmarkedCalls, call_json};
+use walla_grammar::Action;
+use walla_grammar::{ActionError, ActionSet, MalformedCall, UnmarkedCalls, call_json};
 
 use super::{ReplyId, Speaker, Turn};
 
@@ -175,7 +175,7 @@ impl Call {
     /// schema than the action.
     #[cfg(feature = "actions")]
     pub fn parse<T: Action>(&self) -> Result<T, String> {
-        walla_action::from_arguments(&self.arguments).map_err(|error| error.to_string())
+        walla_grammar::from_arguments(&self.arguments).map_err(|error| error.to_string())
     }
 }
 

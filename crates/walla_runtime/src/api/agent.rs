@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use walla_constraint::Constraint;
+use walla_grammar::Constraint;
 use walla_model::chat::{Message, Role};
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};

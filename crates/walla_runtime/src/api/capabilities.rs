@@ -1,6 +1,6 @@
 //! Features of an engine.
 
-use walla_constraint::{Constraint, ConstraintKind};
+use walla_grammar::{Constraint, ConstraintKind};
 
 use super::agent::{AgentSpec, AskOptions, Prompt};
 

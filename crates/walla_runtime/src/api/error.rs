@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use walla_action::ActionError;
-use walla_constraint::{ConstraintError, MatchError, VocabularyError};
+use walla_grammar::{ActionError, ConstraintError, MatchError, VocabularyError};
 use walla_model::chat::TemplateState;
 
 use super::action::ResultError;

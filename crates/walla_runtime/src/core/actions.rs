@@ -5,7 +5,7 @@
 //! is discarded and made again with the mask. So the tokens do not depend on the time at which
 //! results are read.
 
-use walla_action::{
+use walla_grammar::{
     ActionSet, CallError, CallReader, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
     Piece, check,
 };

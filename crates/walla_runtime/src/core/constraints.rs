@@ -10,8 +10,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use walla_action::GrammarStart;
-use walla_constraint::{Constraint, Matcher};
+use walla_grammar::{Constraint, GrammarStart, Matcher};
 use walla_model::chat::Marker;
 use walla_types::{TokenId, TokenMask};
 

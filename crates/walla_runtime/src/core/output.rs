@@ -1,7 +1,7 @@
 //! Output processing: tokens become text, text becomes events. Replies end here.
 
-use walla_action::CallReader;
 use walla_device::step::ResultRow;
+use walla_grammar::CallReader;
 use walla_types::TokenId;
 
 use super::Core;

@@ -1,7 +1,7 @@
 //! One agent: its specification, conversation, asks, reply and sequence.
 
-use walla_action::CallReader;
 use walla_exec::Draw;
+use walla_grammar::CallReader;
 use walla_plan::Detail;
 use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 

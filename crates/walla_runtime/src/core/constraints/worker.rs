@@ -8,8 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use walla_action::{ActionError, ActionSet, CallMarkers, GrammarOptions, call_grammar};
-use walla_constraint::{Compiler, Constraint, MaskOutcome, MatchError, Matcher};
+use walla_grammar::{
+    ActionSet, CallMarkers, Compiler, Constraint, GrammarOptions, MaskOutcome, MatchError, Matcher,
+    call_grammar,
+};
 use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentId, ReplyError, ReplyId};
@@ -275,9 +277,8 @@ impl Shared {
                     }
                     Grammar::Calls { markers, set, options, behind } => {
                         let grammar = call_grammar(&markers, &set, options).map_err(of_calls)?;
-                        let compiled = compiler.compile(&grammar).map_err(|error| {
-                            of_calls(ActionError::Schema { reason: error.to_string() })
-                        });
+                        let compiled =
+                            compiler.compile(&grammar).map_err(|error| of_calls(error.into()));
                         (compiled?, behind)
                     }
                 };

@@ -7,7 +7,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use walla_action::ActionSet;
+use walla_grammar::ActionSet;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 

@@ -1,9 +1,9 @@
 //! Agents that act: calls are constrained, delivered once, in order, and never spoken.
 
 use serde_json::{Value, json};
-use walla_action::{ActionError, ActionSet, ActionSpec, CallError};
 use walla_doubles::faulty::FaultPlan;
 use walla_doubles::synth::Dialect;
+use walla_grammar::{ActionError, ActionSet, ActionSpec, CallError};
 use walla_types::TokenMask;
 
 use super::fallback::{run_and_lose, with_spare};
@@ -497,7 +497,7 @@ fn a_constraint_excludes_calls() {
     let mut rig = rig(&model(&MARKERS));
     let spec = actor(&rig, 1, |actions| actions.policy = ActionPolicy::Required);
     let agent = rig.agent(spec);
-    let choice = AskOptions::constraint(walla_constraint::Constraint::choice(["yes", "no"]));
+    let choice = AskOptions::constraint(walla_grammar::Constraint::choice(["yes", "no"]));
     let ask = rig.ask_with(agent, chat("Nails?"), choice);
     rig.run();
     let heard = rig.reply(ask);
@@ -509,7 +509,7 @@ fn a_constraint_excludes_calls() {
 #[test]
 fn a_required_call_under_the_agents_constraint_is_an_error() {
     let mut rig = rig(&model(&MARKERS));
-    let choice = || walla_constraint::Constraint::choice(["yes", "no"]);
+    let choice = || walla_grammar::Constraint::choice(["yes", "no"]);
     let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
     let both = AskOptions { constraint: Some(choice()), ..required.clone() };
     let cases = [
@@ -669,7 +669,7 @@ fn a_limit_of_all_tokens_includes_calls() {
 #[test]
 fn a_required_call_that_is_not_possible_is_an_error() {
     let required = || AskOptions { actions: Some(ActionPolicy::Required), ..Default::default() };
-    let yes = walla_constraint::Constraint::choice(["yes"]);
+    let yes = walla_grammar::Constraint::choice(["yes"]);
     let constrained = AskOptions { constraint: Some(yes.clone()), ..required() };
     let mut rig = rig(&model(&MARKERS));
     let plain = speaker(1, 8);

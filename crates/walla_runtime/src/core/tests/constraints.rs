@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use walla_constraint::{Constraint, ConstraintError};
+use walla_grammar::{Constraint, ConstraintError};
 use walla_types::TokenMask;
 
 use super::*;

@@ -221,7 +221,7 @@ fn no_prompt_waits_for_a_mask() {
     let options = EngineOptions { context_tokens: 512, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     rig.core.constraints.delays = [10_000].into();
-    let constraint = Some(walla_constraint::Constraint::choice(["yes", "no"]));
+    let constraint = Some(walla_grammar::Constraint::choice(["yes", "no"]));
     let constrained = rig.agent(AgentSpec { constraint, ..speaker(1, 4) });
     let free = rig.agent(speaker(2, 4));
     rig.ask(constrained, tokens(&text));

@@ -5,10 +5,10 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::time::Duration;
 
-use walla_constraint::Constraint;
 use walla_device::{DeviceKind, philox4x32};
 use walla_doubles::faulty::{FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
 use walla_doubles::hash::{HashBackend, HashOptions, reference_draw, reference_draw_recurrent};
+use walla_grammar::Constraint;
 use walla_plan::{LinearCost, StepCost};
 use walla_types::TokenMask;
 

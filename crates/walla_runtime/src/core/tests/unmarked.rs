@@ -1,6 +1,6 @@
 //! Calls that a model writes without the markers of its format.
 
-use walla_action::{CallError, UnmarkedCalls};
+use walla_grammar::{CallError, UnmarkedCalls};
 
 use super::actions::{MARKERS, actor, chat, is_valid, model, rig};
 use super::*;
@@ -112,7 +112,7 @@ fn a_constrained_reply_has_no_calls_without_markers() {
     rig.begin_with(agent, text);
     rig.run();
     assert!(rig.reply(before).usage.call_tokens > 0);
-    let constraint = Some(walla_constraint::Constraint::choice([text]));
+    let constraint = Some(walla_grammar::Constraint::choice([text]));
     let options = AskOptions { constraint, ..AskOptions::default() };
     let ask = rig.ask_with(agent, chat("Write a call."), options);
     rig.run();

@@ -1,6 +1,6 @@
 //! Constraints apply to speech only.
 
-use walla_constraint::Constraint;
+use walla_grammar::Constraint;
 
 use super::*;
 
