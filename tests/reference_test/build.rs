@@ -1,5 +1,5 @@
-//! Sets `cfg(reference_data)` if the folder of reference data is next to the checkout, and `cfg(gpu)`
-//! if there is an NVIDIA GPU.
+//! Sets `cfg(reference_data)` if the folder of reference data is next to the checkout, and
+//! `cfg(gpu)` if there is an NVIDIA GPU.
 
 use std::path::Path;
 use std::process::Command;

@@ -54,8 +54,8 @@ kernel_structs! {
         runs: u32,
         run_segments: u32,
         part: [MatrixPart; 3],
-        /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
-        /// two parts.
+        /// First tile of each part. Beyond all tiles if there is no further part, or if a tile
+        /// combines two parts.
         part_from: [u32; 4],
     }
 
@@ -96,7 +96,8 @@ kernel_structs! {
         next_pages: PagesRef,
         /// Split-K workspace.
         workspace: Address,
-        /// Stride from the results of a split to the next split's, in numbers, for deferred split-K.
+        /// Stride from the results of a split to the next split's, in numbers, for deferred
+        /// split-K.
         deferred_stride: u32,
         full_wave_tiles: u32,
         weight_depth: u32,
