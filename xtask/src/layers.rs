@@ -47,7 +47,11 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    ("walla_record", 6, &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"]),
+    (
+        "walla_record",
+        6,
+        &["crossbeam-queue", "miniz_oxide", "serde", "serde_json", "thiserror", "tracing"],
+    ),
     ("walla_router", 6, &["thiserror", "tracing"]),
     ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "pollster", "thiserror", "tracing"]),
     (
@@ -81,6 +85,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "crossbeam-queue",
             "crossbeam-utils",
             "libc",
+            "serde",
             "serde_json",
             "thiserror",
             "tracing",
@@ -92,7 +97,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &["atomic-waker", "crossbeam-queue", "libc", "pollster", "thiserror", "tracing"],
     ),
     ("walla_action", 3, &["schemars", "serde", "serde_json", "thiserror"]),
-    ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
+    ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
@@ -110,10 +115,10 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         ],
     ),
     ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),
-    ("walla_plan", 1, &["thiserror"]),
+    ("walla_plan", 1, &["serde", "thiserror"]),
     // Trace marks, used on several layers.
     ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
-    ("walla_types", 0, &["thiserror"]),
+    ("walla_types", 0, &["serde", "thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
 ];

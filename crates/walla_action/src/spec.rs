@@ -57,6 +57,8 @@ use crate::schema::{self, Kind, Schema, is_name};
 /// # Ok::<(), walla_action::ActionError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "stored::Stored", try_from = "stored::Stored"))]
 pub struct ActionSpec(Arc<Content>);
 
 #[derive(Debug)]
@@ -108,13 +110,17 @@ impl ActionSpec {
         if !is_name(&name) {
             return Err(ActionError::Name { name: shown(&name), at: String::new() });
         }
-        Self::of_parameters(&name, description, parameters).map_err(|error| error.of(&name))
+        Self::of_parameters(&name, description, parameters, schema::parse, false, None)
+            .map_err(|error| error.of(&name))
     }
 
     fn of_parameters(
         name: &str,
         description: &str,
         parameters: &Value,
+        parse: fn(&Value) -> Result<Schema, ActionError>,
+        is_unit: bool,
+        listed: Option<Self>,
     ) -> Result<Self, ActionError> {
         let depth = depth(parameters, Self::MAX_JSON_DEPTH);
         let too_large = |what, value, max_value| ActionError::TooLarge { what, value, max_value };
@@ -129,8 +135,8 @@ impl ActionSpec {
                 return Err(too_large(what, bytes, Self::MAX_BYTES));
             }
         }
-        let mut schema = schema::parse(parameters)?;
-        let is_unit = schema.kind == Kind::Null;
+        let mut schema = parse(parameters)?;
+        let is_unit = is_unit || schema.kind == Kind::Null;
         if is_unit {
             schema.kind = Kind::Object(Vec::new());
         }
@@ -141,7 +147,7 @@ impl ActionSpec {
         schema.description = None;
         schema.default = None;
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::from_parts(name.to_owned(), description, schema, is_unit, None)
+        Self::from_parts(name.to_owned(), description, schema, is_unit, listed)
     }
 
     fn from_parts(
@@ -336,6 +342,54 @@ impl ActionSpec {
 
     pub(crate) fn schema(&self) -> &Schema {
         &self.0.schema
+    }
+}
+
+/// The form in which serde stores an action.
+#[cfg(feature = "serde")]
+mod stored {
+    use super::{ActionError, ActionSpec, Content, Value, is_name, schema, shown};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct Stored {
+        name: String,
+        description: String,
+        is_unit: bool,
+        #[serde(serialize_with = "crate::json_text")]
+        parameters: Value,
+        /// The listed parameters; null: they are the same.
+        #[serde(serialize_with = "crate::json_text")]
+        listed: Value,
+    }
+
+    impl From<ActionSpec> for Stored {
+        fn from(spec: ActionSpec) -> Self {
+            let Content { name, description, parameters, is_unit, listed, .. } = &*spec.0;
+            Self {
+                name: name.clone(),
+                description: description.clone(),
+                is_unit: *is_unit,
+                parameters: parameters.clone(),
+                listed: listed.as_ref().map_or(Value::Null, |listed| listed.parameters().clone()),
+            }
+        }
+    }
+
+    impl TryFrom<Stored> for ActionSpec {
+        type Error = ActionError;
+
+        fn try_from(stored: Stored) -> Result<Self, ActionError> {
+            let Stored { name, description, is_unit, parameters, listed } = stored;
+            if !is_name(&name) {
+                return Err(ActionError::Name { name: shown(&name), at: String::new() });
+            }
+            let read = |parameters: &Value, listed| {
+                let parse = schema::parse_stored;
+                Self::of_parameters(&name, &description, parameters, parse, is_unit, listed)
+            };
+            let listed = (!listed.is_null()).then(|| read(&listed, None)).transpose()?;
+            read(&parameters, listed)
+        }
     }
 }
 

@@ -21,20 +21,24 @@ use crate::ConstraintError;
 /// # let _ = (price, code);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Constraint(pub(crate) Source);
 
 /// The source of a constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Source {
     JsonSchema(Arc<str>),
     Regex(Arc<str>),
     /// Sorted, without duplicates.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "choice"))]
     Choice(Arc<[Arc<str>]>),
     Lark(Arc<str>),
 }
 
 /// A kind of constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ConstraintKind {
     /// [`Constraint::json_schema`].
     JsonSchema,
@@ -141,6 +145,18 @@ impl Constraint {
             Source::Choice(texts) => texts.iter().map(|text| text.len()).sum(),
         }
     }
+}
+
+/// The texts of a choice, sorted.
+#[cfg(feature = "serde")]
+fn choice<'de, D>(deserializer: D) -> Result<Arc<[Arc<str>]>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let mut texts: Vec<Arc<str>> = serde::Deserialize::deserialize(deserializer)?;
+    texts.sort_unstable();
+    texts.dedup();
+    Ok(texts.into())
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use serde_json::Value;
 
 pub(crate) use check::check_arguments;
 pub(crate) use parse::parse;
+#[cfg(feature = "serde")]
+pub(crate) use parse::parse_stored;
 pub(crate) use write::{for_grammar, for_model};
 
 /// Maximum length of a text that the grammar allows if the schema has no `maxLength`, in

@@ -55,12 +55,19 @@ pub(super) fn format_bounds(name: &str) -> (f64, f64) {
 
 /// Reads a schema.
 pub(crate) fn parse(root: &Value) -> Result<Schema, ActionError> {
-    let mut parser = Parser { root, schemas: 0, references: Vec::new() };
-    parser.schema(root, "", 0)
+    Parser { root, has_empty: false, schemas: 0, references: Vec::new() }.schema(root, "", 0)
+}
+
+/// Reads a schema that [`for_model`](super::for_model) printed.
+#[cfg(feature = "serde")]
+pub(crate) fn parse_stored(root: &Value) -> Result<Schema, ActionError> {
+    Parser { root, has_empty: true, schemas: 0, references: Vec::new() }.schema(root, "", 0)
 }
 
 struct Parser<'s> {
     root: &'s Value,
+    /// Enumerations may have no values: choices of the program.
+    has_empty: bool,
     schemas: usize,
     /// The references that are being replaced.
     references: Vec<&'s str>,
@@ -135,7 +142,7 @@ impl<'s> Parser<'s> {
             }
         }
         let types = fields.types()?;
-        if let Some(values) = fields.values()? {
+        if let Some(values) = fields.values(self.has_empty)? {
             return Ok(Schema::plain(values_of(values, &types, at)?));
         }
         let types = if types.is_empty() { fields.implied_type()? } else { types };
@@ -278,7 +285,7 @@ fn values_of(values: Vec<&Value>, types: &[&str], at: &str) -> Result<Kind, Acti
         }
     }
     let scalars = kept.iter().filter(|value| !value.is_null()).count();
-    if scalars == 0 {
+    if scalars == 0 && !kept.is_empty() {
         return Ok(Kind::Null);
     }
     let has_null = scalars < kept.len();
@@ -405,11 +412,11 @@ impl<'s> Fields<'s> {
         }
     }
 
-    fn values(&mut self) -> Result<Option<Vec<&'s Value>>, ActionError> {
+    fn values(&mut self, has_empty: bool) -> Result<Option<Vec<&'s Value>>, ActionError> {
         match (self.take("const"), self.take("enum")) {
             (Some(_), Some(_)) => Err(unsupported("const", &self.at, "enum is enough")),
             (Some(value), None) => Ok(Some(vec![value])),
-            (None, Some(Value::Array(values))) if !values.is_empty() => {
+            (None, Some(Value::Array(values))) if has_empty || !values.is_empty() => {
                 Ok(Some(values.iter().collect()))
             }
             (None, Some(_)) => Err(invalid("enum", &self.at, "a list of values")),
