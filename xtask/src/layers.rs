@@ -47,7 +47,11 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    ("walla_record", 6, &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"]),
+    (
+        "walla_record",
+        6,
+        &["crossbeam-queue", "miniz_oxide", "serde", "serde_json", "thiserror", "tracing"],
+    ),
     ("walla_router", 6, &["thiserror", "tracing"]),
     ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "pollster", "thiserror", "tracing"]),
     (
@@ -81,6 +85,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "crossbeam-queue",
             "crossbeam-utils",
             "libc",
+            "serde",
             "serde_json",
             "thiserror",
             "tracing",
@@ -113,10 +118,10 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         ],
     ),
     ("walla_model", 1, &["libc", "minijinja", "serde_json", "thiserror"]),
-    ("walla_plan", 1, &["thiserror"]),
+    ("walla_plan", 1, &["serde", "thiserror"]),
     // Trace marks, used on several layers.
     ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
-    ("walla_types", 0, &["half", "thiserror"]),
+    ("walla_types", 0, &["half", "serde", "thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
 ];

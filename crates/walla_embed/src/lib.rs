@@ -36,6 +36,8 @@
 
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[doc(hidden)]
+pub mod answer;
 mod budget;
 mod embedder;
 mod error;

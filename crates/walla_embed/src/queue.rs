@@ -9,10 +9,11 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 
+use crate::answer::{Answer, answer};
 use crate::budget::Grants;
 use crate::error::{Refused, TrySubmitError};
 use crate::options::{EmbedderOptions, Purpose};
-use crate::pending::{Answer, Pending, cell};
+use crate::pending::{Outcome, Pending};
 
 /// State that the host and the thread share.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Request {
     pub texts: Vec<String>,
     pub purpose: Purpose,
-    pub answer: Answer,
+    pub answer: Answer<Outcome>,
     /// Returned when the request is dropped.
     _ticket: Ticket,
 }
@@ -80,7 +81,7 @@ impl Shared {
             return Err(TrySubmitError::Full(texts));
         }
         let ticket = Ticket { shared: Arc::clone(self), size };
-        let (answer, pending) = cell();
+        let (answer, wanted) = answer(None);
         let request = Request { texts, purpose, answer, _ticket: ticket };
         if let Err(request) = self.requests.push(request) {
             return Err(TrySubmitError::Full(request.texts));
@@ -90,7 +91,7 @@ impl Shared {
             self.drop_requests();
         }
         self.wake();
-        Ok(pending)
+        Ok(Pending(wanted))
     }
 
     /// Whether a request of this size can be queued when others have ended.

@@ -21,6 +21,9 @@ use crate::ConstraintError;
 /// # let _ = (price, code);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "(ConstraintKind, Vec<Arc<str>>)"))]
+#[cfg_attr(feature = "serde", serde(into = "(ConstraintKind, Vec<Arc<str>>)"))]
 pub struct Constraint {
     kind: ConstraintKind,
     /// One, or the texts of a choice, sorted and without duplicates.
@@ -29,6 +32,7 @@ pub struct Constraint {
 
 /// A kind of constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ConstraintKind {
     /// [`Constraint::json_schema`].
     JsonSchema,
@@ -132,6 +136,26 @@ impl Constraint {
     #[must_use]
     pub fn source_bytes(&self) -> usize {
         self.sources.iter().map(|source| source.len()).sum()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<Constraint> for (ConstraintKind, Vec<Arc<str>>) {
+    fn from(constraint: Constraint) -> Self {
+        (constraint.kind, constraint.sources.to_vec())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<(ConstraintKind, Vec<Arc<str>>)> for Constraint {
+    type Error = &'static str;
+
+    fn try_from((kind, sources): (ConstraintKind, Vec<Arc<str>>)) -> Result<Self, Self::Error> {
+        match (kind, sources.as_slice()) {
+            (ConstraintKind::Choice, _) => Ok(Self::choice(sources)),
+            (kind, [source]) => Ok(Self::new(kind, Arc::clone(source))),
+            _ => Err("a constraint has one source"),
+        }
     }
 }
 

@@ -195,3 +195,21 @@ pub use grammar::Grammar;
 pub use matcher::{MaskOutcome, Matcher};
 pub use schema::JsonWhitespace;
 pub use vocabulary::{Vocabulary, VocabularyOptions};
+
+/// Stores JSON as its text in formats that do not describe themselves. Their readers parse it where
+/// they are asked for any value.
+///
+/// # Errors
+/// Those of the serializer.
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub fn json_text<T: serde::Serialize, S: serde::Serializer>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() {
+        return value.serialize(serializer);
+    }
+    let text = serde_json::to_string(value).map_err(serde::ser::Error::custom)?;
+    serializer.serialize_str(&text)
+}

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use walla_embed::answer::Wanted;
 use walla_runtime::{AgentId, AskOptions, Command, Notes, Prompt, Speaker, Turn};
 
-use crate::answer::Wanted;
 use crate::search::{Found, searched};
 use crate::{AgentRecall, Search};
 

@@ -31,7 +31,6 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod client;
 mod error;
 mod held;

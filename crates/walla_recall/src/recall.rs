@@ -8,10 +8,10 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::SegQueue;
 use walla_embed::Embedder;
+use walla_embed::answer::{Answer, Wanted, answer};
 use walla_memory::{SavedStore, Store};
 use walla_runtime::EngineClient;
 
-use crate::answer::{Answer, Wanted, answer};
 use crate::memory::Change;
 use crate::search::{Found, PendingSearch};
 use crate::{Memory, MemoryKey, RecallClient, RecallOptions, Search, UpdateError, worker};

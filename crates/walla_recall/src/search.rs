@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use walla_embed::answer::{Gone, Wanted};
 use walla_memory::{Entry, EntryId, Query, Tags, Weights};
 
 use crate::MemoryKey;
-use crate::answer::{Gone, Wanted};
 
 /// A search of a host. An ask of an [agent with memories](crate::RecallClient::set_agent) searches
 /// by itself.

@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use walla_embed::Pending;
+use walla_embed::answer::{Answer, thread_waker};
 use walla_memory::{Hit, Query, SearchError, Store, search};
 
-use crate::answer::{Answer, thread_waker};
 use crate::memory::Change;
 use crate::recall::{Message, Shared};
 use crate::search::{Found, FoundEntry};

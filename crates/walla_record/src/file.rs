@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::format::{ChunkHead, MAGIC, VERSION, checksum};
+use crate::format::{MAGIC, VERSION, checksum};
 
 /// Level of the compression. Higher ones take three times as long for a tenth less.
 const LEVEL: u8 = 3;
@@ -46,11 +46,9 @@ impl<W: Write> ChunkWriter<W> {
         let data = miniz_oxide::deflate::compress_to_vec(records, LEVEL);
         // Both are far below 4 GiB: the caller limits the records of a chunk.
         let lengths = [data.len() as u32, records.len() as u32];
-        let [deflated, inflated] = lengths;
-        let checksum = checksum(self.number, lengths, &data);
-        let head = ChunkHead { deflated, inflated, checksum };
-        let mut chunk = head.to_bytes().to_vec();
-        chunk.extend_from_slice(&data);
+        let mut chunk = lengths.map(u32::to_le_bytes).concat();
+        chunk.extend(checksum(self.number, lengths, &data).to_le_bytes());
+        chunk.extend(data);
         self.target.write_all(&chunk)?;
         self.number += 1;
         self.bytes += chunk.len() as u64;

@@ -10,7 +10,7 @@ use walla_runtime::{
     FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
-use crate::recording::{Record, Recording};
+use crate::recording::{Record, Recording, set_call_reply};
 use crate::session::{Session, describe};
 
 /// When the events of a reply are played.
@@ -62,17 +62,8 @@ impl Player {
     /// A client, which plays the recording from its begin.
     #[must_use]
     pub fn client(&self) -> PlayerClient {
-        let inner = Inner {
-            frame: 0,
-            paused_since: None,
-            paused: Duration::ZERO,
-            is_stopped: false,
-            agents: HashMap::new(),
-            taken: vec![false; self.session.agents.len()],
-            replies: Vec::new(),
-            ready: VecDeque::new(),
-            busy: HashSet::new(),
-        };
+        let taken = vec![false; self.session.agents.len()];
+        let inner = Inner { taken, ..Inner::default() };
         let (player, begun) = (self.clone(), Instant::now());
         PlayerClient { player, begun, inner: Mutex::new(inner) }
     }
@@ -86,7 +77,7 @@ pub struct PlayerClient {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     /// Frames granted.
     frame: u64,
@@ -122,6 +113,12 @@ struct PlayedReply {
     /// Frame and time of the ask.
     frame: u64,
     time: Duration,
+}
+
+impl PlayedReply {
+    fn event(&self, what: ReplyEvent) -> Event {
+        Event { agent: self.agent, reply_id: self.reply_id, what }
+    }
 }
 
 impl PlayerClient {
@@ -232,9 +229,9 @@ impl PlayerClient {
             let Some(ask) = self.player.session.asks.get(reply.ask) else { return false };
             let Some(&index) = ask.events.get(reply.played) else {
                 // The recording ends within this reply.
-                let asked = describe(&ask.prompt);
-                let what = ReplyEvent::Failed(ReplyError::NotRecorded { expected: None, asked });
-                ready.push_back(Event { agent: reply.agent, reply_id: reply.reply_id, what });
+                let (expected, asked) = (None, describe(&ask.prompt));
+                let error = ReplyError::NotRecorded { expected, asked };
+                ready.push_back(reply.event(ReplyEvent::Failed(error)));
                 return false;
             };
             let Some(entry) = self.player.recording.entries.get(index) else { return false };
@@ -257,14 +254,10 @@ impl PlayerClient {
             if matches!(event.what, ReplyEvent::Logged(_)) {
                 return true;
             }
-            let (agent, reply_id, mut what) = (reply.agent, reply.reply_id, event.what.clone());
-            match &mut what {
-                ReplyEvent::Call(call) => call.id.reply_id = reply_id,
-                ReplyEvent::CallRefused(refused) => refused.id.reply_id = reply_id,
-                _ => {}
-            }
-            let is_over = what.is_terminal();
-            ready.push_back(Event { agent, reply_id, what });
+            let mut event = reply.event(event.what.clone());
+            set_call_reply(&mut event);
+            let is_over = event.what.is_terminal();
+            ready.push_back(event);
             !is_over
         });
         (has_played, next)
@@ -282,16 +275,13 @@ impl PlayerClient {
 
 impl Inner {
     fn cancel(&mut self, matches: impl Fn(&PlayedReply) -> bool) {
-        let Self { replies, ready, .. } = self;
-        replies.retain(|reply| {
-            let is_cancelled = matches(reply);
-            if is_cancelled {
-                let (reason, usage) = (FinishReason::Cancelled, Usage::default());
-                let what = ReplyEvent::Finished { reason, usage };
-                ready.push_back(Event { agent: reply.agent, reply_id: reply.reply_id, what });
-            }
-            !is_cancelled
-        });
+        let (reason, usage) = (FinishReason::Cancelled, Usage::default());
+        self.end(matches, &ReplyEvent::Finished { reason, usage });
+    }
+
+    fn end(&mut self, matches: impl Fn(&PlayedReply) -> bool, what: &ReplyEvent) {
+        let ended = self.replies.extract_if(.., |reply| matches(reply));
+        self.ready.extend(ended.map(|reply| reply.event(what.clone())));
     }
 }
 
@@ -350,12 +340,9 @@ impl EngineClient for PlayerClient {
 
     fn stop(&self) {
         let mut inner = self.lock();
-        let inner = &mut *inner;
         inner.is_stopped = true;
-        for reply in inner.replies.drain(..) {
-            let what = ReplyEvent::Failed(ReplyError::EngineGone("the player was stopped".into()));
-            inner.ready.push_back(Event { agent: reply.agent, reply_id: reply.reply_id, what });
-        }
+        let reason = "the player was stopped".into();
+        inner.end(|_| true, &ReplyEvent::Failed(ReplyError::EngineGone(reason)));
     }
 
     /// A host is not woken: [`max_wait`](Self::max_wait) is the time until the next event.

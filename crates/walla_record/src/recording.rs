@@ -1,23 +1,26 @@
 //! A recording in memory.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use walla_runtime::{
-    AgentId, Command, ConversationEdit, Event, Logged, Prompt, ReplyEvent, ReplyId, Turn,
+    AgentId, Command, ConversationEdit, Event, Logged, ModelCard, Prompt, ReplyEvent, ReplyId,
 };
 
 use crate::error::{ReadError, RecordError};
 use crate::file::ChunkWriter;
 use crate::format::{
-    CHUNK_HEAD_BYTES, ChunkHead, Clock, Defect, Got, Ids, MAGIC, MAX_CHUNK_BYTES, Numbers, Raw,
-    Reader, VERSION, Writer, checksum, get_record, put_record,
+    CHUNK_HEAD_BYTES, Clock, Defect, Item, Last, MAGIC, MAX_CHUNK_BYTES, Reader, VERSION, checksum,
+    chunk_head, get_record, put_record,
 };
 
 /// The engine of a session: its model, and the settings that its replies depend on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineInfo {
     /// Version of walla.
     pub version: String,
@@ -47,6 +50,28 @@ pub struct EngineInfo {
     pub template: Option<String>,
     /// Whether the recording has the ids of all tokens, and the engine's order of work.
     pub has_tokens: bool,
+}
+
+impl EngineInfo {
+    pub(crate) fn new(card: &ModelCard, has_tokens: bool) -> Self {
+        let settings = &card.settings;
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: card.name.clone(),
+            fingerprint: card.fingerprint,
+            architecture: card.architecture.to_owned(),
+            vocab: card.vocab,
+            device: card.device.name.clone(),
+            variant: card.device.variant.clone(),
+            context_tokens: card.context_tokens,
+            kv_tokens: settings.kv_tokens,
+            kv_type: format!("{:?}", settings.kv_type).to_lowercase(),
+            context_shift: settings.context_shift,
+            pre_tokenizer: settings.pre_tokenizer.clone(),
+            template: settings.template.clone(),
+            has_tokens,
+        }
+    }
 }
 
 /// Something that happened in a session.
@@ -148,13 +173,12 @@ impl Recording {
     pub fn read(source: impl Read, limits: Limits) -> Result<Self, ReadError> {
         let mut chunks = Chunks { source, number: 0, at: 0, max_bytes: limits.max_bytes };
         chunks.begin()?;
-        let (mut ids, mut clock, mut numbers) =
-            (Ids::default(), Clock::default(), Numbers::default());
+        let (mut last, mut numbers) = (Last::default(), Numbers::default());
         let (mut entries, mut bytes_left) = (Vec::new(), limits.max_bytes);
         let mut memory_left = limits.max_bytes;
         let mut end = End::CutOff;
         loop {
-            let place = chunks.next_place();
+            let (number, at) = (chunks.number, chunks.at);
             let Some(chunk) = chunks.next_chunk(bytes_left)? else { break };
             bytes_left = bytes_left.saturating_sub(chunk.len() as u64);
             let mut reader = Reader::new(&chunk, memory_left);
@@ -162,30 +186,29 @@ impl Recording {
                 Defect::Memory => {
                     ReadError::TooLarge { what: "bytes in memory", max: limits.max_bytes }
                 }
-                defect => damaged(place, defect),
+                defect => ReadError::Damaged { chunk: number, at, defect },
             };
             loop {
-                let got = get_record(&mut reader, (&mut ids, &mut clock));
-                let mut record = match got.map_err(bad)? {
-                    Some(Got::Record(record)) => record,
-                    Some(Got::End(reason)) => {
-                        end = reason.map_or(End::Complete, End::GivenUp);
+                let mut record = match get_record(&mut reader, &mut last).map_err(bad)? {
+                    ControlFlow::Continue(record) => record,
+                    ControlFlow::Break(at_end) => {
+                        end = at_end;
                         break;
                     }
-                    None => break,
                 };
                 if entries.len() as u64 >= limits.max_records {
                     return Err(ReadError::TooLarge { what: "records", max: limits.max_records });
                 }
                 record.number(&mut numbers);
-                entries.push(Entry { frame: clock.frame, micros: clock.micros, record });
+                let Clock { frame, micros } = last.clock;
+                entries.push(Entry { frame, micros, record });
             }
-            memory_left = reader.memory_left();
+            memory_left = reader.memory_left;
             if end != End::CutOff {
                 break;
             }
         }
-        Ok(Self { entries, end, micros: clock.micros })
+        Ok(Self { entries, end, micros: last.clock.micros })
     }
 
     /// Writes the recording, for instance after a change of its entries.
@@ -195,7 +218,7 @@ impl Recording {
     pub fn write(&self, target: impl Write) -> Result<(), RecordError> {
         let mut chunks = ChunkWriter::new(target);
         let failed = |source| RecordError::Io { path: PathBuf::new(), source };
-        let (mut ids, mut clock, mut bytes) = (Ids::default(), Clock::default(), Vec::new());
+        let (mut last, mut bytes) = (Last::default(), Vec::new());
         let mut chunk_micros = 0;
         for Entry { frame, micros, record } in &self.entries {
             let age = micros.saturating_sub(chunk_micros);
@@ -204,18 +227,8 @@ impl Recording {
                 bytes.clear();
                 chunk_micros = *micros;
             }
-            let before = bytes.len();
-            let raw = match record {
-                Record::Engine(engine) => Raw::Engine(engine),
-                Record::Paused(is_paused) => Raw::Paused(*is_paused),
-                Record::Command(command) => Raw::Command(command),
-                Record::Event(event) => Raw::Event(event),
-            };
             let now = Clock { frame: *frame, micros: *micros };
-            if !put_record(&mut Writer(&mut bytes), (&mut ids, &mut clock), now, raw) {
-                return Err(RecordError::UnknownCommand);
-            }
-            check_size(bytes.len() - before)?;
+            put_record(&mut bytes, &mut last, now, record.into())?;
             if bytes.len() > MAX_CHUNK_BYTES / 2 {
                 chunks.write(&bytes).map_err(failed)?;
                 bytes.clear();
@@ -223,12 +236,11 @@ impl Recording {
         }
         let reason = match &self.end {
             End::Complete => None,
-            End::GivenUp(reason) => Some(reason.as_str()),
+            End::GivenUp(reason) => Some(reason.into()),
             End::CutOff => return chunks.finish(&bytes).map_err(failed),
         };
-        let now = Clock { frame: clock.frame, micros: self.micros };
-        let _known =
-            put_record(&mut Writer(&mut bytes), (&mut ids, &mut clock), now, Raw::End(reason));
+        let now = Clock { micros: self.micros, ..last.clock };
+        put_record(&mut bytes, &mut last, now, Item::End(reason))?;
         chunks.finish(&bytes).map_err(failed)
     }
 
@@ -282,11 +294,26 @@ impl Recording {
     }
 }
 
-/// # Errors
-/// [`RecordError::TooLarge`].
-pub(crate) fn check_size(bytes: usize) -> Result<(), RecordError> {
-    let max_bytes = crate::format::MAX_RECORD_BYTES;
-    if bytes > max_bytes { Err(RecordError::TooLarge { bytes, max_bytes }) } else { Ok(()) }
+/// Numbers ids in the order of their appearance: agents from 0, replies from 1, because 0 is
+/// [`ReplyId::NONE`].
+#[derive(Debug, Default)]
+struct Numbers {
+    agents: HashMap<AgentId, AgentId>,
+    replies: HashMap<ReplyId, ReplyId>,
+}
+
+impl Numbers {
+    fn agent(&mut self, agent: &mut AgentId) {
+        let next = AgentId(self.agents.len() as u64);
+        *agent = *self.agents.entry(*agent).or_insert(next);
+    }
+
+    fn reply(&mut self, reply_id: &mut ReplyId) {
+        if *reply_id != ReplyId::NONE {
+            let next = ReplyId(self.replies.len() as u64 + 1);
+            *reply_id = *self.replies.entry(*reply_id).or_insert(next);
+        }
+    }
 }
 
 impl Record {
@@ -297,66 +324,65 @@ impl Record {
             Self::Event(event) => {
                 numbers.agent(&mut event.agent);
                 numbers.reply(&mut event.reply_id);
-                let reply_id = event.reply_id;
-                match &mut event.what {
-                    ReplyEvent::Call(call) => call.id.reply_id = reply_id,
-                    ReplyEvent::CallRefused(refused) => refused.id.reply_id = reply_id,
-                    _ => {}
-                }
+                set_call_reply(event);
             }
             Self::Command(command) => {
-                each_id(command, &mut |agent| numbers.agent(agent), &mut |_| {});
-                each_id(command, &mut |_| {}, &mut |reply_id| numbers.reply(reply_id));
+                each_agent(command, |agent| numbers.agent(agent));
+                each_reply(command, |reply_id| numbers.reply(reply_id));
             }
         }
     }
 }
 
-/// Calls `of_agent` with each agent and `of_reply` with each reply of a command.
-pub(crate) fn each_id(
-    command: &mut Command,
-    of_agent: &mut dyn FnMut(&mut AgentId),
-    of_reply: &mut dyn FnMut(&mut ReplyId),
-) {
-    let mut of_turns = |turns: &mut [Turn]| {
-        let calls = turns.iter_mut().filter_map(|turn| turn.call.as_mut());
-        calls.for_each(|call| of_reply(&mut call.reply_id));
-    };
-    match command {
-        Command::ForkAgent { agent, source, spec } => {
-            of_agent(agent);
-            of_agent(source);
-            spec.iter_mut().for_each(|spec| of_turns(&mut spec.turns));
-        }
-        Command::EditConversation { agent, edit } => {
-            of_agent(agent);
-            if let ConversationEdit::CopyOf { source } = edit {
-                of_agent(source);
-            }
-        }
-        Command::Ask { agent, reply_id, prompt, .. } => {
-            of_agent(agent);
-            of_reply(reply_id);
-            if let Prompt::Results(results) = prompt {
-                results.iter_mut().for_each(|result| of_reply(&mut result.id.reply_id));
-            }
-        }
-        Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
-            of_agent(agent);
-            of_reply(reply_id);
-        }
-        Command::AddAgent { agent, spec } | Command::ChangeAgent { agent, spec } => {
-            of_agent(agent);
-            of_turns(&mut spec.turns);
-        }
-        Command::SetConversation { agent, turns } | Command::AppendTurns { agent, turns } => {
-            of_agent(agent);
-            of_turns(turns);
-        }
-        Command::SetDetail { agent, .. }
-        | Command::CopyCache { agent, .. }
-        | Command::RemoveAgent { agent } => of_agent(agent),
+/// Gives the id of its reply to an event's call.
+pub(crate) fn set_call_reply(event: &mut Event) {
+    match &mut event.what {
+        ReplyEvent::Call(call) => call.id.reply_id = event.reply_id,
+        ReplyEvent::CallRefused(refused) => refused.id.reply_id = event.reply_id,
+        _ => {}
     }
+}
+
+/// Calls `f` with each agent of a command.
+pub(crate) fn each_agent(command: &mut Command, mut f: impl FnMut(&mut AgentId)) {
+    match command {
+        Command::ForkAgent { agent, source, .. }
+        | Command::EditConversation { agent, edit: ConversationEdit::CopyOf { source } } => {
+            f(agent);
+            f(source);
+        }
+        Command::AddAgent { agent, .. }
+        | Command::ChangeAgent { agent, .. }
+        | Command::SetDetail { agent, .. }
+        | Command::SetConversation { agent, .. }
+        | Command::AppendTurns { agent, .. }
+        | Command::EditConversation { agent, .. }
+        | Command::CopyCache { agent, .. }
+        | Command::RemoveAgent { agent }
+        | Command::Ask { agent, .. }
+        | Command::Cancel { agent, .. }
+        | Command::CancelHeard { agent, .. } => f(agent),
+    }
+}
+
+/// Calls `f` with each reply of a command.
+pub(crate) fn each_reply(command: &mut Command, mut f: impl FnMut(&mut ReplyId)) {
+    let turns = match command {
+        Command::AddAgent { spec, .. }
+        | Command::ChangeAgent { spec, .. }
+        | Command::ForkAgent { spec: Some(spec), .. } => &mut spec.turns,
+        Command::SetConversation { turns, .. } | Command::AppendTurns { turns, .. } => turns,
+        Command::Ask { reply_id, prompt, .. } => {
+            f(reply_id);
+            let Prompt::Results(results) = prompt else { return };
+            return results.iter_mut().for_each(|result| f(&mut result.id.reply_id));
+        }
+        Command::Cancel { reply_id, .. } | Command::CancelHeard { reply_id, .. } => {
+            return f(reply_id);
+        }
+        _ => return,
+    };
+    turns.iter_mut().filter_map(|turn| turn.call.as_mut()).for_each(|call| f(&mut call.reply_id));
 }
 
 fn io_error(source: io::Error) -> ReadError {
@@ -376,11 +402,9 @@ struct Chunks<R> {
 impl<R: Read> Chunks<R> {
     /// Reads the begin of the file.
     fn begin(&mut self) -> Result<(), ReadError> {
-        let mut begin = [0; MAGIC.len() + 2];
-        if read_full(&mut self.source, &mut begin).map_err(io_error)? < begin.len() {
-            return Err(ReadError::NotARecording);
-        }
-        let [magic @ .., low, high] = begin;
+        const BYTES: usize = MAGIC.len() + 2;
+        let begin = <[u8; BYTES]>::try_from(self.take(BYTES)?);
+        let [magic @ .., low, high] = begin.map_err(|_| ReadError::NotARecording)?;
         if magic != *MAGIC {
             return Err(ReadError::NotARecording);
         }
@@ -388,31 +412,30 @@ impl<R: Read> Chunks<R> {
         if found != VERSION {
             return Err(ReadError::Version { found: found.into(), known: VERSION.into() });
         }
-        self.at = begin.len() as u64;
+        self.at = BYTES as u64;
         Ok(())
     }
 
     /// The records of the next chunk. `None` behind the last complete one.
     fn next_chunk(&mut self, bytes_left: u64) -> Result<Option<Vec<u8>>, ReadError> {
-        let mut head = [0; CHUNK_HEAD_BYTES];
-        if read_full(&mut self.source, &mut head).map_err(io_error)? < head.len() {
-            return Ok(None);
-        }
+        let head = <[u8; CHUNK_HEAD_BYTES]>::try_from(self.take(CHUNK_HEAD_BYTES)?);
+        let Ok(head) = head else { return Ok(None) };
         if head == [0; CHUNK_HEAD_BYTES] && self.rest_is_zero()? {
             // A file system may lengthen a file before it stores the data.
             return Ok(None);
         }
-        let head = ChunkHead::from_bytes(head);
-        let data = match self.chunk_data(head, bytes_left) {
+        let (lengths, checksum) = chunk_head(head);
+        let data = match self.chunk_data(lengths, checksum, bytes_left) {
             Ok(data) => data,
-            // Behind a first chunk nothing can be read, whether another one follows or not.
-            Err(ReadError::Damaged { .. }) if self.number > 0 && self.is_at_end()? => {
+            // A power cut may damage the last chunk. Behind a first one nothing can be read,
+            // whether another one follows or not.
+            Err(ReadError::Damaged { .. }) if self.number > 0 && self.take(1)?.is_empty() => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
         if data.is_some() {
-            self.at += CHUNK_HEAD_BYTES as u64 + u64::from(head.deflated);
+            self.at += CHUNK_HEAD_BYTES as u64 + u64::from(lengths[0]);
             self.number += 1;
         }
         Ok(data)
@@ -420,77 +443,53 @@ impl<R: Read> Chunks<R> {
 
     fn chunk_data(
         &mut self,
-        head: ChunkHead,
+        lengths: [u32; 2],
+        expected: u64,
         bytes_left: u64,
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let [deflated, inflated] = [head.deflated, head.inflated].map(|bytes| bytes as usize);
+        let [deflated, inflated] = lengths.map(|bytes| bytes as usize);
         // Incompressible data grows by a few bytes per 64 KiB.
         for (bytes, max_bytes) in
             [(deflated, MAX_CHUNK_BYTES + MAX_CHUNK_BYTES / 64), (inflated, MAX_CHUNK_BYTES)]
         {
             if bytes == 0 || bytes > max_bytes {
-                return Err(self.next_damaged(Defect::ChunkLength { bytes: bytes as u64 }));
+                return Err(self.damaged(Defect::ChunkLength { bytes: bytes as u64 }));
             }
         }
-        let mut data = Vec::new();
-        let read = (&mut self.source).take(deflated as u64).read_to_end(&mut data);
-        if read.map_err(io_error)? < deflated {
+        let data = self.take(deflated)?;
+        if data.len() < deflated {
             return Ok(None);
         }
-        if checksum(self.number, [head.deflated, head.inflated], &data) != head.checksum {
-            return Err(self.next_damaged(Defect::Checksum));
+        if checksum(self.number, lengths, &data) != expected {
+            return Err(self.damaged(Defect::Checksum));
         }
         if inflated as u64 > bytes_left {
             return Err(ReadError::TooLarge { what: "bytes", max: self.max_bytes });
         }
-        let records = miniz_oxide::inflate::decompress_to_vec_with_limit(&data, inflated)
-            .map_err(|_| self.next_damaged(Defect::Compression))?;
-        if records.len() != inflated {
-            return Err(self.next_damaged(Defect::Compression));
-        }
-        Ok(Some(records))
+        let records = miniz_oxide::inflate::decompress_to_vec_with_limit(&data, inflated);
+        let records = records.ok().filter(|records| records.len() == inflated);
+        records.map(Some).ok_or_else(|| self.damaged(Defect::Compression))
     }
 
     fn rest_is_zero(&mut self) -> Result<bool, ReadError> {
-        let mut buffer = [0; 4_096];
         loop {
-            let read = read_full(&mut self.source, &mut buffer).map_err(io_error)?;
-            let read = buffer.get(..read).unwrap_or_default();
+            let read = self.take(4_096)?;
             if read.is_empty() || read.iter().any(|byte| *byte != 0) {
                 return Ok(read.is_empty());
             }
         }
     }
 
-    /// Whether nothing follows. A chunk that was written in a power cut may be damaged.
-    fn is_at_end(&mut self) -> Result<bool, ReadError> {
-        Ok(read_full(&mut self.source, &mut [0]).map_err(io_error)? == 0)
+    /// The next bytes: fewer at the end.
+    fn take(&mut self, bytes: usize) -> Result<Vec<u8>, ReadError> {
+        let mut taken = Vec::new();
+        let read = (&mut self.source).take(bytes as u64).read_to_end(&mut taken);
+        read.map_err(io_error)?;
+        Ok(taken)
     }
 
-    /// Number and position of the next chunk.
-    fn next_place(&self) -> (u32, u64) {
-        (self.number, self.at)
+    /// The next chunk has a defect.
+    fn damaged(&self, defect: Defect) -> ReadError {
+        ReadError::Damaged { chunk: self.number, at: self.at, defect }
     }
-
-    fn next_damaged(&self, defect: Defect) -> ReadError {
-        damaged(self.next_place(), defect)
-    }
-}
-
-fn damaged((chunk, at): (u32, u64), defect: Defect) -> ReadError {
-    ReadError::Damaged { chunk, at, defect }
-}
-
-/// Reads until the buffer is full or the source ends. Returns the number of bytes.
-fn read_full(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match source.read(rest) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }

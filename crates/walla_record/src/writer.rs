@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::RecordError;
 use crate::file::ChunkWriter;
-use crate::format::{Clock, Ids, MAGIC, MAX_CHUNK_BYTES, Raw, Writer, put_record};
+use crate::format::{Clock, Item, Last, MAGIC, MAX_CHUNK_BYTES, put_record};
 use crate::recorder::Shared;
 
 /// Interval at which the thread looks for buffers. It is not woken, because waking it would take a
@@ -121,14 +121,8 @@ fn store(
 }
 
 fn write_end(chunks: &mut ChunkWriter<File>, reason: &str) -> std::io::Result<()> {
-    let mut bytes = Vec::new();
-    let (mut ids, mut clock) = (Ids::default(), Clock::default());
-    let _known = put_record(
-        &mut Writer(&mut bytes),
-        (&mut ids, &mut clock),
-        Clock::default(),
-        Raw::End(Some(reason)),
-    );
+    let (mut bytes, mut last, end) = (Vec::new(), Last::default(), Item::End(Some(reason.into())));
+    put_record(&mut bytes, &mut last, Clock::default(), end).map_err(std::io::Error::other)?;
     chunks.write(&bytes)?;
     chunks.target().sync_data()
 }

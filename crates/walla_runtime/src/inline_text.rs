@@ -85,6 +85,27 @@ impl<const N: usize> fmt::Debug for InlineText<N> {
     }
 }
 
+#[cfg(feature = "serde")]
+impl<const N: usize> serde::Serialize for InlineText<N> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de, const N: usize> serde::Deserialize<'de> for InlineText<N> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text: String = serde::Deserialize::deserialize(deserializer)?;
+        let mut inline = Self::new();
+        let rest = inline.push(&text);
+        if rest.is_empty() {
+            Ok(inline)
+        } else {
+            Err(serde::de::Error::custom("a text is too long"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@ use core::fmt;
 
 /// A token of the model's vocabulary: an index below `vocab_size`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
 pub struct TokenId(pub u32);
 

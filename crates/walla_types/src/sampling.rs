@@ -17,6 +17,7 @@ pub const MAX_CANDIDATES: u32 = 16;
 ///
 /// Negative infinity forbids the token.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LogitBias {
     /// The token whose logit changes.
     pub token: TokenId,
@@ -46,6 +47,8 @@ pub struct LogitBias {
 /// # Ok::<(), walla_types::InvalidSampling>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(remote = "Self"))]
 pub struct Sampling {
     temperature: f32,
     top_k: u32,
@@ -334,6 +337,25 @@ pub enum InvalidSampling {
         /// The given bias.
         bias: f32,
     },
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Sampling {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Checked as by [`SamplingBuilder::build`].
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Sampling {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut draft = Self::deserialize(deserializer)?;
+        let biases = std::mem::take(&mut draft.biases);
+        let builder = SamplingBuilder { draft };
+        let builder = biases.iter().fold(builder, |builder, b| builder.bias(b.token, b.bias));
+        builder.build().map_err(serde::de::Error::custom)
+    }
 }
 
 #[cfg(test)]

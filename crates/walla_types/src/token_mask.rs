@@ -100,6 +100,21 @@ pub enum InvalidTokenMask {
     },
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for TokenMask {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&self.words, serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for TokenMask {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words: Box<[u32]> = serde::Deserialize::deserialize(deserializer)?;
+        Self::from_words(words).map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ fn sealed(records: &[u8]) -> Vec<u8> {
     let head = [0, lengths[0], lengths[1]].map(u32::to_le_bytes);
     let hash =
         walla_types::fnv1a(walla_types::fnv1a(walla_types::FNV1A, head.as_flattened()), &data);
-    let mut file = b"walla rec\x03\x00".to_vec();
+    let mut file = b"walla rec\x04\x00".to_vec();
     file.extend(lengths.into_iter().flat_map(u32::to_le_bytes));
     file.extend(hash.to_le_bytes());
     file.extend(data);

@@ -5,12 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
+use walla_embed::answer::thread_waker;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     CacheError, Command, EngineClient, EngineError, EngineState, Event, FinishReason, ReplyError,
@@ -87,7 +87,7 @@ impl EventLoop {
     /// Runs until the last host has dropped its handle. Then the engine stops. Its last handle,
     /// whose drop waits for the device thread, is dropped here.
     pub fn run(mut self) {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = thread_waker();
         let mut context = Context::from_waker(&waker);
         loop {
             self.client.register_waker(&waker);
@@ -275,17 +275,5 @@ impl EventLoop {
 fn notify(send: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(send)).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
     }
 }

@@ -88,12 +88,14 @@ impl ActionError {
 
 /// Why a call is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum CallError {
     /// The text is not a call of the format.
     #[error("not a call of the format: {reason}")]
     Syntax {
         /// The defect.
+        #[cfg_attr(feature = "serde", serde(skip, default = "recorded"))]
         reason: &'static str,
     },
     /// The set has no possible action of this name.
@@ -114,6 +116,7 @@ pub enum CallError {
         /// Name of the property, shortened; nested names and indices are separated by `/`.
         property: String,
         /// The defect.
+        #[cfg_attr(feature = "serde", serde(skip, default = "recorded"))]
         reason: &'static str,
     },
     /// The call is longer than [`CallLimits::max_bytes`](crate::CallLimits::max_bytes).
@@ -132,6 +135,7 @@ pub enum CallError {
 
 /// A call that cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[error("{error} in {text:?}")]
 pub struct MalformedCall {
     /// The text of the call, at most [`MalformedCall::MAX_TEXT_BYTES`] bytes. Delimiters that are
@@ -154,6 +158,30 @@ impl MalformedCall {
 
 /// Maximum length of a name or text in an error, in bytes.
 const MAX_SHOWN_BYTES: usize = 80;
+
+/// The reason of a defect that was stored: reasons are texts of the program.
+#[cfg(feature = "serde")]
+fn recorded() -> &'static str {
+    "as recorded"
+}
+
+/// As its text.
+#[cfg(feature = "serde")]
+impl serde::Serialize for ActionError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Refused { reason } => serializer.serialize_str(reason),
+            error => serializer.serialize_str(&error.to_string()),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for ActionError {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::Refused { reason: serde::Deserialize::deserialize(deserializer)? })
+    }
+}
 
 /// The start of a text, for an error.
 pub(crate) fn shown(text: &str) -> String {

@@ -18,6 +18,7 @@ use crate::{
 ///
 /// A reply with a constraint has no such calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UnmarkedCalls {
     /// It is a call like others.
     #[default]

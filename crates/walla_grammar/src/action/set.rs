@@ -23,11 +23,21 @@ use crate::{ActionError, ActionSpec, CallFormat, ParsedCall, render};
 /// # Ok::<(), walla_grammar::ActionError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "Vec<ActionSpec>"))]
 pub struct ActionSet(Arc<[ActionSpec]>);
 
 impl Default for ActionSet {
     fn default() -> Self {
         Self(Arc::new([]))
+    }
+}
+
+impl TryFrom<Vec<ActionSpec>> for ActionSet {
+    type Error = ActionError;
+
+    fn try_from(actions: Vec<ActionSpec>) -> Result<Self, ActionError> {
+        Self::new(actions)
     }
 }
 

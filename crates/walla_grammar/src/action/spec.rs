@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use walla_model::chat::Tools;
 
 use super::shown;
-use crate::schema::{self, Fields, Kind, Part, Type, is_name};
+use crate::schema::{self, Fields, Kind, Part, Schema, Type, is_name};
 use crate::work::limit;
 use crate::{ActionError, Constraint};
 
@@ -57,6 +57,8 @@ use crate::{ActionError, Constraint};
 /// # Ok::<(), walla_grammar::ActionError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "stored::Stored", try_from = "stored::Stored"))]
 pub struct ActionSpec(Arc<Content>);
 
 #[derive(Debug)]
@@ -105,13 +107,17 @@ impl ActionSpec {
         if !is_name(&name) {
             return Err(ActionError::Name { name: shown(&name), at: String::new() });
         }
-        Self::of_parameters(&name, description, parameters).map_err(|error| error.of(&name))
+        Self::of_parameters(&name, description, parameters, schema::arguments, false, None)
+            .map_err(|error| error.of(&name))
     }
 
     fn of_parameters(
         name: &str,
         description: &str,
         parameters: &Value,
+        read: fn(&Value) -> Result<Schema, ActionError>,
+        is_unit: bool,
+        listed: Option<Self>,
     ) -> Result<Self, ActionError> {
         for (what, bytes) in [
             ("the length of the schema in bytes", parameters.to_string().len()),
@@ -119,15 +125,15 @@ impl ActionSpec {
         ] {
             limit(what, bytes as u64, Self::MAX_BYTES as u64)?;
         }
-        let mut schema = schema::arguments(parameters)?;
-        let is_unit = schema.is_null();
+        let mut schema = read(parameters)?;
+        let is_unit = is_unit || schema.is_null();
         let arguments = match schema.type_mut() {
             Some(Type::Object(arguments)) => std::mem::take(arguments),
             Some(Type::Null) => Fields::default(),
             _ => return Err(ActionError::NotAnObject),
         };
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::from_parts(name.to_owned(), description, arguments, is_unit, None)
+        Self::from_parts(name.to_owned(), description, arguments, is_unit, listed)
     }
 
     fn from_parts(
@@ -315,6 +321,54 @@ impl ActionSpec {
 
     pub(crate) fn arguments(&self) -> &Fields {
         &self.0.arguments
+    }
+}
+
+/// The form in which serde stores an action.
+#[cfg(feature = "serde")]
+mod stored {
+    use super::{ActionError, ActionSpec, Content, Value, is_name, schema, shown};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct Stored {
+        name: String,
+        description: String,
+        is_unit: bool,
+        #[serde(serialize_with = "crate::json_text")]
+        parameters: Value,
+        /// The listed parameters; null: they are the same.
+        #[serde(serialize_with = "crate::json_text")]
+        listed: Value,
+    }
+
+    impl From<ActionSpec> for Stored {
+        fn from(spec: ActionSpec) -> Self {
+            let Content { name, description, parameters, is_unit, listed, .. } = &*spec.0;
+            Self {
+                name: name.clone(),
+                description: description.clone(),
+                is_unit: *is_unit,
+                parameters: parameters.clone(),
+                listed: listed.as_ref().map_or(Value::Null, |listed| listed.parameters().clone()),
+            }
+        }
+    }
+
+    impl TryFrom<Stored> for ActionSpec {
+        type Error = ActionError;
+
+        fn try_from(stored: Stored) -> Result<Self, ActionError> {
+            let Stored { name, description, is_unit, parameters, listed } = stored;
+            if !is_name(&name) {
+                return Err(ActionError::Name { name: shown(&name), at: String::new() });
+            }
+            let read = |parameters: &Value, listed| {
+                let reader = schema::stored_arguments;
+                Self::of_parameters(&name, &description, parameters, reader, is_unit, listed)
+            };
+            let listed = (!listed.is_null()).then(|| read(&listed, None)).transpose()?;
+            read(&parameters, listed)
+        }
     }
 }
 

@@ -24,7 +24,16 @@ pub(crate) const ITEMS_DEFAULT: u64 = 16;
 
 /// The schema of arguments, or of a unit struct.
 pub(crate) fn arguments(source: &Value) -> Result<Schema, ActionError> {
-    let limits = Limits::arguments();
+    read(source, Limits::arguments())
+}
+
+/// The arguments of an action that was stored: choices of the program may be empty.
+#[cfg(feature = "serde")]
+pub(crate) fn stored_arguments(source: &Value) -> Result<Schema, ActionError> {
+    read(source, Limits { has_empty: true, ..Limits::arguments() })
+}
+
+fn read(source: &Value, limits: Limits) -> Result<Schema, ActionError> {
     let document = parse::parse(source, limits)?;
     let mut reader =
         Reader { definitions: &document.definitions, limits, open: Vec::new(), schemas: 0 };
@@ -56,8 +65,8 @@ impl Reader<'_> {
                 }
                 flatten(all)
             }
-            [Part::Values(values)] => choices(values, None, at)?,
-            [Part::Types(types), Part::Values(values)] => choices(values, Some(types), at)?,
+            [Part::Values(values)] => self.choices(values, None, at)?,
+            [Part::Types(types), Part::Values(values)] => self.choices(values, Some(types), at)?,
             [Part::Types(types)] => {
                 let types = types.iter().map(|ty| Ok(Schema::of(self.ty(ty, at, depth)?, at)));
                 flatten(types.collect::<Result<_, ActionError>>()?)
@@ -84,6 +93,36 @@ impl Reader<'_> {
         let schema = self.schema(definition, depth + 1);
         self.open.pop();
         schema
+    }
+
+    /// The scalar values of `enum` or `const`, which must have one of the types. Null is an alternative
+    /// to the others.
+    fn choices(
+        &self,
+        values: &[Value],
+        types: Option<&[Type]>,
+        at: &At,
+    ) -> Result<Schema, ActionError> {
+        if values.iter().any(|value| value.is_array() || value.is_object()) {
+            Err(at.unsupported("enum", "values must be scalar"))?;
+        }
+        let is_valid = |value| types.is_none_or(|types| admits(types, value) == Some(true));
+        if (values.is_empty() && !self.limits.has_empty) || !values.iter().all(is_valid) {
+            Err(at.invalid("enum", "values of the type"))?;
+        }
+        let mut kept: Vec<Value> = Vec::new();
+        for value in values {
+            if !value.is_null() && !kept.contains(value) {
+                kept.push(value.clone());
+            }
+        }
+        let null = Schema::of(Type::Null, at);
+        if kept.is_empty() && !values.is_empty() {
+            return Ok(null);
+        }
+        let kept = Schema::with(Part::Values(kept), at);
+        let has_null = values.iter().any(Value::is_null);
+        Ok(if has_null { Schema::with(Part::Any(vec![kept, null]), at) } else { kept })
     }
 
     fn ty(&mut self, ty: &Type, at: &At, depth: u64) -> Result<Type, ActionError> {
@@ -126,31 +165,6 @@ impl Reader<'_> {
             other => other.clone(),
         })
     }
-}
-
-/// The scalar values of `enum` or `const`, which must have one of the types. Null is an alternative
-/// to the others.
-fn choices(values: &[Value], types: Option<&[Type]>, at: &At) -> Result<Schema, ActionError> {
-    if values.iter().any(|value| value.is_array() || value.is_object()) {
-        Err(at.unsupported("enum", "values must be scalar"))?;
-    }
-    let is_valid = |value| types.is_none_or(|types| admits(types, value) == Some(true));
-    if values.is_empty() || !values.iter().all(is_valid) {
-        Err(at.invalid("enum", "values of the type"))?;
-    }
-    let mut kept: Vec<Value> = Vec::new();
-    for value in values {
-        if !value.is_null() && !kept.contains(value) {
-            kept.push(value.clone());
-        }
-    }
-    let null = Schema::of(Type::Null, at);
-    if kept.is_empty() {
-        return Ok(null);
-    }
-    let kept = Schema::with(Part::Values(kept), at);
-    let has_null = values.iter().any(Value::is_null);
-    Ok(if has_null { Schema::with(Part::Any(vec![kept, null]), at) } else { kept })
 }
 
 /// Alternatives without nested alternatives. Alternatives of constants become one list of values,

@@ -25,6 +25,8 @@ use serde_json::Value;
 use crate::work::Budget;
 use crate::{CompilerOptions, ConstraintError};
 
+#[cfg(feature = "serde")]
+pub(crate) use arguments::stored_arguments;
 pub(crate) use arguments::{ITEMS_DEFAULT, TEXT_CHARS_DEFAULT, arguments, is_name, is_of_name};
 pub(crate) use document::{Fields, Items, Kind, MAX_NUMBER, Part, Range, Schema, Text, Type};
 pub(crate) use place::At;

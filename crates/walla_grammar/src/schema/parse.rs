@@ -20,6 +20,8 @@ use crate::{CompilerOptions, ConstraintError};
 pub(super) struct Limits {
     /// Whether it is the schema of [arguments](mod@super::arguments).
     pub(super) is_arguments: bool,
+    /// Whether enumerations may be empty.
+    pub(super) has_empty: bool,
     /// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level,
     /// and chat templates print arguments of a lower depth.
     pub(super) depth: u64,
@@ -31,12 +33,12 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn constraint(nodes: usize) -> Self {
-        Self { is_arguments: false, depth: 32, nodes, count: 65_535 }
+        Self { is_arguments: false, has_empty: false, depth: 32, nodes, count: 65_535 }
     }
 
     pub(super) fn arguments() -> Self {
         let nodes = CompilerOptions::default().max_nodes;
-        Self { is_arguments: true, depth: 16, nodes, count: 4_096 }
+        Self { is_arguments: true, has_empty: false, depth: 16, nodes, count: 4_096 }
     }
 }
 
@@ -268,7 +270,7 @@ impl<'s> Parser<'s> {
     ) -> Result<Option<Vec<Value>>, ConstraintError> {
         let (constant, list) = (keywords.get("const"), keywords.list("enum")?);
         let mut values: Option<Vec<Value>> = list.cloned();
-        if values.as_ref().is_some_and(Vec::is_empty) {
+        if values.as_ref().is_some_and(Vec::is_empty) && !self.limits.has_empty {
             return Err(keywords.at.invalid("enum", "a non-empty array"));
         }
         for (keyword, value) in

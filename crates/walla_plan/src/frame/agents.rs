@@ -20,6 +20,7 @@ pub enum NextWork {
 
 /// Level of detail: limits the device time that an agent gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Detail {
     /// All steps of a frame that its voice rate needs. Default.
     #[default]

@@ -1,30 +1,102 @@
 //! Records: what happened, and when.
 
-use walla_runtime::{Command, Event, ModelCard};
+use std::borrow::Cow;
+use std::ops::ControlFlow;
 
-use super::command::{get_command, put_command};
-use super::event::{get_event, put_event};
-use super::ids::Ids;
+use serde::{Deserialize, Serialize};
+use walla_runtime::{
+    AgentId, AgentSpec, Command, Event, InlineText, Logged, MAX_DELTA_BYTES, ReplyError,
+    ReplyEvent, ReplyId, TokenRun,
+};
+
+use super::MAX_RECORD_BYTES;
 use super::wire::{Defect, Reader, Writer};
-use crate::recording::{EngineInfo, Record};
+use crate::error::RecordError;
+use crate::recording::{End, EngineInfo, Record};
 
-/// The first byte of other records. It never changes its meaning.
-mod tag {
-    pub const TICK: u8 = 0;
-    pub const ENGINE: u8 = 1;
-    pub const PAUSE: u8 = 2;
-    pub const END: u8 = 3;
+/// A record as it is written. Events begin with the differences of agent and reply to the last
+/// event: most have one byte, and repetitions compress well. The most frequent events have variants
+/// of their own, which save a byte or two.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Item<'a> {
+    /// Frames and microseconds since the last one.
+    Tick(u64, u64),
+    Engine(Cow<'a, EngineInfo>),
+    Paused(bool),
+    Command(Cow<'a, Command>),
+    Applied(i64),
+    Begun(i64, i64),
+    Tokens(i64, i64, TokenRun),
+    Delta(i64, i64, u32, InlineText<MAX_DELTA_BYTES>),
+    Event(i64, i64, Cow<'a, ReplyEvent>),
+    /// The end, with the reason if it is early.
+    End(Option<Cow<'a, str>>),
 }
 
-/// A record before it is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Raw<'a> {
-    Engine(&'a EngineInfo),
-    Paused(bool),
-    Command(&'a Command),
-    Event(&'a Event),
-    /// The end, with the reason if it is early.
-    End(Option<&'a str>),
+impl<'a> From<&'a Record> for Item<'a> {
+    fn from(record: &'a Record) -> Self {
+        match record {
+            Record::Engine(engine) => Self::Engine(Cow::Borrowed(engine)),
+            Record::Paused(is_paused) => Self::Paused(*is_paused),
+            Record::Command(command) => Self::Command(Cow::Borrowed(command)),
+            Record::Event(event) => event.into(),
+        }
+    }
+}
+
+/// With the ids in place of the differences: [`put_record`] subtracts.
+impl<'a> From<&'a Event> for Item<'a> {
+    fn from(event: &'a Event) -> Self {
+        let (agent, reply) = (event.agent.0 as i64, event.reply_id.0 as i64);
+        match &event.what {
+            ReplyEvent::Logged(Logged::Applied) => Self::Applied(agent),
+            ReplyEvent::Logged(Logged::Begun) => Self::Begun(agent, reply),
+            ReplyEvent::Logged(Logged::Tokens(run)) => Self::Tokens(agent, reply, *run),
+            ReplyEvent::Delta { text, tokens } => Self::Delta(agent, reply, *tokens, *text),
+            what => Self::Event(agent, reply, Cow::Borrowed(what)),
+        }
+    }
+}
+
+/// What differences refer to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Last {
+    pub clock: Clock,
+    /// Ids of an event.
+    agent: i64,
+    reply: i64,
+}
+
+impl Last {
+    /// Replaces ids by differences.
+    fn subtract(&mut self, item: &mut Item<'_>) {
+        let subtract = |id: &mut i64, last: &mut i64| {
+            let before = std::mem::replace(last, *id);
+            *id = id.wrapping_sub(before);
+        };
+        match item {
+            Item::Applied(agent) => subtract(agent, &mut self.agent),
+            Item::Begun(agent, reply)
+            | Item::Tokens(agent, reply, _)
+            | Item::Delta(agent, reply, ..)
+            | Item::Event(agent, reply, _) => {
+                subtract(agent, &mut self.agent);
+                subtract(reply, &mut self.reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// An event with these differences.
+    fn add(&mut self, agent: i64, reply: i64, what: ReplyEvent) -> Record {
+        self.agent = self.agent.wrapping_add(agent);
+        self.reply = self.reply.wrapping_add(reply);
+        let reply_id = match what {
+            ReplyEvent::Logged(Logged::Applied) => ReplyId::NONE,
+            _ => ReplyId(self.reply as u64),
+        };
+        Record::Event(Event { agent: AgentId(self.agent as u64), reply_id, what })
+    }
 }
 
 /// Frame and time of a record.
@@ -36,142 +108,85 @@ pub(crate) struct Clock {
     pub micros: u64,
 }
 
-/// Writes a record, after its time if that has changed. Returns `false` for a command that this
-/// version does not know.
-#[must_use]
+/// Writes a record, after its time if that has changed.
+///
+/// # Errors
+/// [`RecordError::UnknownCommand`], [`RecordError::TooLarge`].
 pub(crate) fn put_record(
-    writer: &mut Writer<'_>,
-    (ids, last): (&mut Ids, &mut Clock),
+    bytes: &mut Vec<u8>,
+    last: &mut Last,
     now: Clock,
-    record: Raw<'_>,
-) -> bool {
-    let micros = now.micros.saturating_sub(last.micros);
-    let frames = now.frame.saturating_sub(last.frame);
-    if frames > 0 || micros > 0 {
-        writer.u8(tag::TICK);
-        writer.number(frames);
-        writer.number(micros);
-        *last = Clock { frame: last.frame + frames, micros: last.micros + micros };
+    mut item: Item<'_>,
+) -> Result<(), RecordError> {
+    let Clock { frame, micros } = last.clock;
+    let (frames, micros_after) =
+        (now.frame.saturating_sub(frame), now.micros.saturating_sub(micros));
+    let before = bytes.len();
+    let unknown = |_| RecordError::UnknownCommand;
+    if frames > 0 || micros_after > 0 {
+        Item::Tick(frames, micros_after).serialize(&mut Writer(bytes)).map_err(unknown)?;
+        last.clock = Clock { frame: frame + frames, micros: micros + micros_after };
     }
-    match record {
-        Raw::Command(command) => return put_command(writer, ids, command),
-        Raw::Event(event) => put_event(writer, ids, event),
-        Raw::Paused(is_paused) => {
-            writer.u8(tag::PAUSE);
-            writer.bool(is_paused);
-        }
-        Raw::End(reason) => {
-            writer.u8(tag::END);
-            writer.option(reason, Writer::text);
-        }
-        Raw::Engine(engine) => {
-            writer.u8(tag::ENGINE);
-            put_engine(writer, engine);
-        }
+    last.subtract(&mut item);
+    let begin = bytes.len();
+    let mut written = item.serialize(&mut Writer(bytes));
+    if written.is_err()
+        && let Item::Event(_, _, what) = &mut item
+        && let ReplyEvent::Failed(error) = &**what
+    {
+        // Errors of constraints, actions and templates have no form but their text.
+        bytes.truncate(begin);
+        *what = Cow::Owned(ReplyEvent::Failed(ReplyError::Text(error.to_string())));
+        written = item.serialize(&mut Writer(bytes));
     }
-    true
+    written.map_err(unknown)?;
+    let (bytes, max_bytes) = (bytes.len() - before, MAX_RECORD_BYTES);
+    if bytes > max_bytes { Err(RecordError::TooLarge { bytes, max_bytes }) } else { Ok(()) }
 }
 
-/// A record that was read.
-#[derive(Debug)]
-pub(crate) enum Got {
-    Record(Record),
-    End(Option<String>),
-}
-
-/// Reads a record and the times before it. `None` at the end of the bytes.
+/// Reads a record and the times before it, or the end: of the recording, or of the bytes
+/// ([`End::CutOff`]).
 pub(crate) fn get_record(
     reader: &mut Reader<'_>,
-    (ids, clock): (&mut Ids, &mut Clock),
-) -> Result<Option<Got>, Defect> {
+    last: &mut Last,
+) -> Result<ControlFlow<End, Record>, Defect> {
     while !reader.is_empty() {
-        let tag = reader.u8()?;
-        let record = match tag {
-            tag::TICK => {
-                clock.frame = add(clock.frame, reader.number()?)?;
-                clock.micros = add(clock.micros, reader.number()?)?;
+        let record = match Item::deserialize(&mut *reader)? {
+            Item::Tick(frames, micros) => {
+                let clock = &mut last.clock;
+                clock.frame = clock.frame.checked_add(frames).ok_or(Defect::Number)?;
+                clock.micros = clock.micros.checked_add(micros).ok_or(Defect::Number)?;
                 continue;
             }
-            tag::ENGINE => Record::Engine(Box::new(get_engine(reader)?)),
-            tag::PAUSE => Record::Paused(reader.bool()?),
-            tag::END => {
-                let reason = reader.option(|reader| Ok(reader.text()?.to_owned()))?;
-                return Ok(Some(Got::End(reason)));
-            }
-            tag => {
-                if let Some(command) = get_command(reader, ids, tag)? {
-                    Record::Command(Box::new(command))
-                } else if let Some(event) = get_event(reader, ids, tag)? {
-                    Record::Event(event)
-                } else {
-                    return Err(Defect::Tag { what: "record", tag: tag.into() });
+            Item::Engine(engine) => Record::Engine(Box::new(engine.into_owned())),
+            Item::Paused(is_paused) => Record::Paused(is_paused),
+            Item::Command(command) => {
+                reader.charge::<Command>(1)?;
+                if let Command::AddAgent { .. }
+                | Command::ChangeAgent { .. }
+                | Command::ForkAgent { spec: Some(_), .. } = &*command
+                {
+                    reader.charge::<AgentSpec>(1)?;
                 }
+                Record::Command(Box::new(command.into_owned()))
+            }
+            Item::Applied(agent) => last.add(agent, 0, ReplyEvent::Logged(Logged::Applied)),
+            Item::Begun(agent, reply) => last.add(agent, reply, ReplyEvent::Logged(Logged::Begun)),
+            Item::Tokens(agent, reply, run) => {
+                // They are in the event, and no longer in a list.
+                reader.memory_left += size_of_val(run.tokens()) as u64;
+                last.add(agent, reply, ReplyEvent::Logged(Logged::Tokens(run)))
+            }
+            Item::Delta(agent, reply, tokens, text) => {
+                last.add(agent, reply, ReplyEvent::Delta { text, tokens })
+            }
+            Item::Event(agent, reply, what) => last.add(agent, reply, what.into_owned()),
+            Item::End(reason) => {
+                let end = reason.map_or(End::Complete, |reason| End::GivenUp(reason.into_owned()));
+                return Ok(ControlFlow::Break(end));
             }
         };
-        return Ok(Some(Got::Record(record)));
+        return Ok(ControlFlow::Continue(record));
     }
-    Ok(None)
-}
-
-fn add(sum: u64, more: u64) -> Result<u64, Defect> {
-    sum.checked_add(more).ok_or(Defect::Number)
-}
-
-fn put_engine(writer: &mut Writer<'_>, engine: &EngineInfo) {
-    writer.text(&engine.version);
-    writer.option(engine.model.as_deref(), Writer::text);
-    writer.number(engine.fingerprint);
-    writer.text(&engine.architecture);
-    writer.number(engine.vocab);
-    writer.text(&engine.device);
-    writer.text(&engine.variant);
-    writer.number(engine.context_tokens);
-    writer.number(engine.kv_tokens);
-    writer.text(&engine.kv_type);
-    writer.bool(engine.context_shift);
-    writer.option(engine.pre_tokenizer.as_deref(), Writer::text);
-    writer.option(engine.template.as_deref(), Writer::text);
-    writer.bool(engine.has_tokens);
-}
-
-fn get_engine(reader: &mut Reader<'_>) -> Result<EngineInfo, Defect> {
-    let owned = |reader: &mut Reader<'_>| Ok(reader.text()?.to_owned());
-    Ok(EngineInfo {
-        version: owned(reader)?,
-        model: reader.option(owned)?,
-        fingerprint: reader.number()?,
-        architecture: owned(reader)?,
-        vocab: reader.u32()?,
-        device: owned(reader)?,
-        variant: owned(reader)?,
-        context_tokens: reader.u32()?,
-        kv_tokens: reader.u32()?,
-        kv_type: owned(reader)?,
-        context_shift: reader.bool()?,
-        pre_tokenizer: reader.option(owned)?,
-        template: reader.option(owned)?,
-        has_tokens: reader.bool()?,
-    })
-}
-
-impl EngineInfo {
-    pub(crate) fn new(card: &ModelCard, has_tokens: bool) -> Self {
-        let settings = &card.settings;
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: card.name.clone(),
-            fingerprint: card.fingerprint,
-            architecture: card.architecture.to_owned(),
-            vocab: card.vocab,
-            device: card.device.name.clone(),
-            variant: card.device.variant.clone(),
-            context_tokens: card.context_tokens,
-            kv_tokens: settings.kv_tokens,
-            kv_type: format!("{:?}", settings.kv_type).to_lowercase(),
-            context_shift: settings.context_shift,
-            pre_tokenizer: settings.pre_tokenizer.clone(),
-            template: settings.template.clone(),
-            has_tokens,
-        }
-    }
+    Ok(ControlFlow::Break(End::CutOff))
 }

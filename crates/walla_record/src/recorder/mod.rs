@@ -20,6 +20,8 @@ mod front;
 mod shared;
 #[cfg(test)]
 mod tests;
+
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +38,7 @@ use self::front::Front;
 pub(crate) use self::shared::Shared;
 pub use self::shared::{RecordingFile, RecordingStatus};
 use crate::error::RecordError;
-use crate::format::{Clock, Raw};
+use crate::format::{Clock, Item};
 use crate::recording::EngineInfo;
 
 /// A buffer of this size is full.
@@ -127,7 +129,7 @@ impl Recorder {
         if !self.has_ended() {
             let now = self.now();
             let mut front = self.lock();
-            self.put(&mut front, now, Raw::End(None));
+            self.put(&mut front, now, Item::End(None));
             self.hand_over(&mut front);
         }
         self.shared.is_closing.store(true, Ordering::Release);
@@ -147,7 +149,7 @@ impl Recorder {
     }
 
     /// Appends a record.
-    fn put(&self, front: &mut Front, now: Clock, record: Raw<'_>) {
+    fn put(&self, front: &mut Front, now: Clock, record: Item<'_>) {
         match front.put(now, record) {
             Ok(()) => self.hand_over_full(front),
             Err(error) => self.give_up(front, error),
@@ -194,7 +196,7 @@ impl Recorder {
         let address = std::ptr::from_ref(card).addr();
         if self.card.swap(address, Ordering::Relaxed) != address {
             let engine = EngineInfo::new(card, self.has_tokens);
-            self.put(front, now, Raw::Engine(&engine));
+            self.put(front, now, Item::Engine(Cow::Owned(engine)));
         }
     }
 
@@ -209,7 +211,7 @@ impl Recorder {
         let now = self.now();
         let mut front = self.lock();
         self.record_engine(&mut front, now);
-        events.iter().for_each(|event| self.put(&mut front, now, Raw::Event(event)));
+        events.iter().for_each(|event| self.put(&mut front, now, event.into()));
         self.hand_over_old(&mut front, now);
     }
 
@@ -230,7 +232,7 @@ impl EngineClient for Recorder {
         let mut front = self.lock();
         let mark = front.mark();
         // Before it is sent, because the engine takes it only if its queue has room.
-        let put = front.put(now, Raw::Command(&command));
+        let put = front.put(now, Item::Command(Cow::Borrowed(&command)));
         self.client.try_send(command).inspect_err(|_| front.restore(mark))?;
         match put {
             Ok(()) => self.hand_over_full(&mut front),
@@ -274,7 +276,7 @@ impl EngineClient for Recorder {
     fn set_paused(&self, is_paused: bool) {
         if !self.has_ended() {
             let now = self.now();
-            self.put(&mut self.lock(), now, Raw::Paused(is_paused));
+            self.put(&mut self.lock(), now, Item::Paused(is_paused));
         }
         self.client.set_paused(is_paused);
     }

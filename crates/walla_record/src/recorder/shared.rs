@@ -1,6 +1,5 @@
 //! The file of a recording, the thread that writes it, and the state that both sides share.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -43,19 +42,8 @@ impl Shared {
 }
 
 /// State of a recording; clones share it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RecordingStatus(pub(super) Arc<Shared>);
-
-impl fmt::Debug for RecordingStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordingStatus")
-            .field("path", &self.path())
-            .field("is_recording", &self.is_recording())
-            .field("error", &self.error())
-            .field("bytes", &self.bytes())
-            .finish()
-    }
-}
 
 impl RecordingStatus {
     /// The file.

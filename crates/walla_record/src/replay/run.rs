@@ -11,7 +11,7 @@ use walla_runtime::{
 
 use super::report::{Difference, ReplayReport, compare};
 use super::{Replay, ReplayError};
-use crate::recording::each_id;
+use crate::recording::{each_agent, each_reply};
 use crate::session::{ReplyText, describe};
 use crate::timeline::{Ending, Step};
 
@@ -235,11 +235,8 @@ impl<'a> Run<'a> {
     /// Replaces recorded ids by new ones.
     fn translate(&mut self, command: &mut Command) {
         let Self { agents, replies, .. } = self;
-        each_id(
-            command,
-            &mut |agent| *agent = *agents.entry(*agent).or_insert_with(AgentId::unique),
-            &mut |reply| *reply = *replies.entry(*reply).or_insert_with(ReplyId::unique),
-        );
+        each_agent(command, |id| *id = *agents.entry(*id).or_insert_with(AgentId::unique));
+        each_reply(command, |id| *id = *replies.entry(*id).or_insert_with(ReplyId::unique));
     }
 
     /// Sends a command, or holds it back. Returns whether it was sent.

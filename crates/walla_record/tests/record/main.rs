@@ -2,6 +2,7 @@
 
 mod crash;
 mod generator;
+mod golden;
 mod hostile;
 mod kit;
 #[path = "../../../walla_runtime/tests/common/own_thread.rs"]

@@ -1,10 +1,12 @@
 //! Every command and every event is read as it was written.
 
+use std::sync::Arc;
+
 use serde_json::json;
-use walla_record::{End, Entry, Limits, Record, Recording};
+use walla_record::{End, Entry, Limits, Record, RecordError, Recording};
 use walla_runtime::{
-    ActionSet, ActionSpec, Actions, AgentId, AgentSpec, Call, CallId, Command, Event, ReplyEvent,
-    ReplyId,
+    ActionError, ActionSet, ActionSpec, Actions, AgentId, AgentSpec, CacheTicket, Call, CallId,
+    Command, Event, ReplyError, ReplyEvent, ReplyId, ResultError,
 };
 
 use crate::generator::entries;
@@ -52,6 +54,43 @@ fn survives(record: Record) {
     assert_eq!(read, written);
 }
 
+/// Errors of constraints, actions and templates have no form in a recording but their text.
+#[test]
+fn errors_without_a_form_survive_as_texts() {
+    let (agent, reply_id) = (AgentId(0), ReplyId(1));
+    let call = CallId { reply_id, index: 2 };
+    let schema = Arc::new(ActionError::Schema { reason: "no schema".into() });
+    let errors = [
+        ReplyError::Result(ResultError::Repeated(call)),
+        ReplyError::Actions(schema),
+        ReplyError::Busy { waiting: 3 },
+    ];
+    for error in errors {
+        let event =
+            |error| Record::Event(Event { agent, reply_id, what: ReplyEvent::Failed(error) });
+        let of = |record| Entry { frame: 0, micros: 0, record };
+        // Others follow it as if it had been written at once.
+        let entries = [error.clone(), ReplyError::UnknownAgent].map(|error| of(event(error)));
+        let written = Recording { entries: entries.into(), end: End::Complete, micros: 0 };
+        let read = Recording::read(&*bytes(&written), Limits::default()).expect("a recording");
+        let expected = match error {
+            ReplyError::Busy { .. } => error,
+            error => ReplyError::Text(error.to_string()),
+        };
+        assert_eq!(read.entries[0], of(event(expected)));
+        assert_eq!(read.entries[1], written.entries[1]);
+    }
+}
+
+#[test]
+fn a_command_without_a_form_is_refused() {
+    let (ticket, _job) = CacheTicket::save("x");
+    let command = Box::new(Command::CopyCache { agent: AgentId(0), ticket });
+    let entries = vec![Entry { frame: 0, micros: 0, record: Record::Command(command) }];
+    let written = Recording { entries, end: End::Complete, micros: 0 };
+    assert!(matches!(written.write(Vec::new()), Err(RecordError::UnknownCommand)));
+}
+
 /// A replay compares the texts of calls.
 #[test]
 fn numbers_of_calls_survive() {
@@ -83,6 +122,10 @@ fn schemas_of_actions_survive() {
     ];
     for schema in schemas {
         let action = ActionSpec::new("give", "Hands an item over.", &schema).expect("an action");
+        // In a format that describes itself JSON is no text.
+        let stored = serde_json::to_value(&action).expect("JSON");
+        assert_eq!(stored["parameters"]["type"], "object");
+        assert_eq!(serde_json::from_value::<ActionSpec>(stored).expect("an action"), action);
         let actions = Some(Actions::new(ActionSet::new([action]).expect("a set")));
         let spec = Box::new(AgentSpec { actions, ..AgentSpec::new("a smith") });
         survives(Record::Command(Box::new(Command::AddAgent { agent: AgentId(0), spec })));

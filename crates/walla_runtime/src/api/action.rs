@@ -11,6 +11,7 @@ use super::{ReplyId, Speaker, Turn};
 
 /// When an agent may call its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),
@@ -41,6 +42,7 @@ pub enum ActionPolicy {
 /// changes the beginning of the prompt, which is evaluated again in the background or at the next
 /// ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Actions {
     /// The actions.
     pub set: ActionSet,
@@ -82,6 +84,7 @@ pub(crate) const MAX_CALL_BYTES: u32 = 4_096;
 
 /// Id of a call, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),
@@ -104,6 +107,7 @@ impl CallId {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CallResult {
     /// The call.
     pub id: CallId,
@@ -136,12 +140,14 @@ pub enum ResultError {
 
 /// A valid call of an action.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Call {
     /// The id.
     pub id: CallId,
     /// Name of the action.
     pub name: String,
     /// The arguments, valid by the schema of the action and in its order.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "walla_grammar::json_text"))]
     pub arguments: Map<String, Value>,
 }
 
@@ -182,6 +188,7 @@ impl Call {
 /// A call that was not delivered: it is not of the model's format, or not valid by the schema of
 /// its action, or its reply ended within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RefusedCall {
     /// The id.
     pub id: CallId,

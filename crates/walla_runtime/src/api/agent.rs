@@ -13,6 +13,7 @@ use super::route::Route;
 
 /// Speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Speaker {
     /// The user or player who talks to the agent.
     User,
@@ -53,6 +54,7 @@ impl Speaker {
 /// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
 /// may have several consecutive turns. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Turn {
     /// The speaker.
     pub speaker: Speaker,
@@ -98,6 +100,7 @@ impl Turn {
 
 /// Action when a conversation no longer fits in the agent's context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ContextPolicy {
     /// Forget the oldest turns and keep the persona. The default.
     ///
@@ -126,6 +129,7 @@ pub enum ContextPolicy {
 
 /// Specification of an agent: persona and generation settings.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AgentSpec {
     /// System text. Untrusted, like all text that a player can influence: it never yields control
     /// tokens.
@@ -214,6 +218,7 @@ impl AgentSpec {
 
 /// Settings of one ask. They replace the settings of its agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AskOptions {
     /// Condition on the speech of the reply, instead of [`AgentSpec::constraint`]. `None`: the
     /// agent's.
@@ -257,6 +262,7 @@ pub struct AskOptions {
 /// The token at which a reply is cancelled, as by a [`Command`](crate::Command) that the engine
 /// applies between this token and the next one. So the end of the reply does not depend on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CancelAfter {
     /// Number of tokens, sampled or forced: speech, reasoning and calls. 0: at the
     /// [begin](crate::ReplyEvent::Started).
@@ -312,6 +318,7 @@ impl AskOptions {
 
 /// Content of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Prompt {
     /// The next user turn, rendered with the model's chat template. The reply becomes the next
     /// agent turn.

@@ -194,6 +194,7 @@ impl Capabilities {
 
 /// Something that an ask needs and its engine cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Unsupported {
     /// A constraint of this kind.

@@ -9,6 +9,7 @@ use super::{AgentId, ReplyId};
 
 /// Command from a host to its engine.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Command {
     /// Adds an agent. Before this command its asks fail with
     /// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
@@ -84,18 +85,6 @@ pub enum Command {
         /// source; if the source is unknown, the new agent is not added.
         spec: Option<Box<AgentSpec>>,
     },
-    /// Saves the cache of an agent, or loads it before the agent's first ask, in the background.
-    ///
-    /// A save has the tokens that are evaluated when it begins; of an idle agent it waits up to a
-    /// second until its next prompt is prepared. Asks that follow a load wait for it. The next
-    /// prompt is compared with the loaded tokens, so a file of another conversation costs its
-    /// evaluation only, as a [failed](crate::CacheError) load does.
-    CopyCache {
-        /// The agent.
-        agent: AgentId,
-        /// What is copied. The host has the [job](crate::CacheJob).
-        ticket: CacheTicket,
-    },
     /// Removes an agent, cancels its reply and frees its memory.
     RemoveAgent {
         /// The agent.
@@ -133,6 +122,20 @@ pub enum Command {
         reply_id: ReplyId,
         /// Bytes of its text that were heard.
         heard_bytes: u32,
+    },
+    // Variants that serde skips are the last ones: it counts them in one direction only.
+    /// Saves the cache of an agent, or loads it before the agent's first ask, in the background.
+    ///
+    /// A save has the tokens that are evaluated when it begins; of an idle agent it waits up to a
+    /// second until its next prompt is prepared. Asks that follow a load wait for it. The next
+    /// prompt is compared with the loaded tokens, so a file of another conversation costs its
+    /// evaluation only, as a [failed](crate::CacheError) load does.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    CopyCache {
+        /// The agent.
+        agent: AgentId,
+        /// What is copied. The host has the [job](crate::CacheJob).
+        ticket: CacheTicket,
     },
 }
 

@@ -4,6 +4,7 @@ use super::AgentId;
 
 /// A change of turns that a conversation has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ConversationEdit {
     /// Removes turns from the end. More than there are removes all.

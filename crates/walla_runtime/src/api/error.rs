@@ -13,6 +13,7 @@ use super::capabilities::Unsupported;
 /// Text delivered before the failure stays in the conversation. Without text, the question is
 /// removed as well, so that asking again does not duplicate it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 #[cfg_attr(
     feature = "reflect",
@@ -66,28 +67,6 @@ pub enum ReplyError {
     /// The text cannot be encoded, or the chat template failed.
     #[error("{0}")]
     Text(String),
-    /// The agent's constraint cannot be used.
-    #[error("the constraint cannot be used: {0}")]
-    Constraint(Arc<ConstraintError>),
-    /// The vocabulary of the model cannot be used with constraints.
-    #[error("the vocabulary cannot be used with constraints: {0}")]
-    ConstraintVocabulary(Arc<VocabularyError>),
-    /// The grammar of the constraint cannot be continued after the text so far: the next mask
-    /// exceeds a limit, or no token of the vocabulary conforms.
-    #[error("the constraint cannot be continued: {0}")]
-    ConstraintStopped(Arc<MatchError>),
-    /// The agent's actions cannot be written in the call format of this model, or the list of tools
-    /// is too long.
-    #[error("the actions cannot be used: {0}")]
-    Actions(Arc<ActionError>),
-    /// The model has no working chat template, and [`Prompt::Chat`](crate::Prompt::Chat) needs one:
-    /// start the engine with another [`template`](crate::EngineOptions::template), or ask with
-    /// [`Prompt::Raw`](crate::Prompt::Raw).
-    #[error(
-        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
-         use raw prompts"
-    )]
-    NoTemplate(Arc<TemplateState>),
     /// The reply needs more KV pages than the whole cache has, even without other agents. Shorten
     /// the conversation, or enlarge the cache
     /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens),
@@ -103,9 +82,6 @@ pub enum ReplyError {
     /// the model: build the mask for the model's vocabulary.
     #[error("none of the model's tokens is allowed")]
     NothingAllowed,
-    /// The result of a call cannot be taken.
-    #[error("the results cannot be used: {0}")]
-    Result(ResultError),
     /// The conversation has no reply that could be given [again](crate::Prompt::Again).
     #[error("the conversation has no reply to give again")]
     NoReply,
@@ -144,6 +120,38 @@ pub enum ReplyError {
     /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine has stopped: {0}")]
     EngineGone(String),
+    // Variants that serde skips are the last ones: it counts them in one direction only.
+    /// The agent's constraint cannot be used.
+    #[error("the constraint cannot be used: {0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Constraint(Arc<ConstraintError>),
+    /// The vocabulary of the model cannot be used with constraints.
+    #[error("the vocabulary cannot be used with constraints: {0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    ConstraintVocabulary(Arc<VocabularyError>),
+    /// The grammar of the constraint cannot be continued after the text so far: the next mask
+    /// exceeds a limit, or no token of the vocabulary conforms.
+    #[error("the constraint cannot be continued: {0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    ConstraintStopped(Arc<MatchError>),
+    /// The agent's actions cannot be written in the call format of this model, or the list of tools
+    /// is too long.
+    #[error("the actions cannot be used: {0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Actions(Arc<ActionError>),
+    /// The model has no working chat template, and [`Prompt::Chat`](crate::Prompt::Chat) needs one:
+    /// start the engine with another [`template`](crate::EngineOptions::template), or ask with
+    /// [`Prompt::Raw`](crate::Prompt::Raw).
+    #[error(
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
+         use raw prompts"
+    )]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    NoTemplate(Arc<TemplateState>),
+    /// The result of a call cannot be taken.
+    #[error("the results cannot be used: {0}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Result(ResultError),
 }
 
 fn not_recorded(expected: Option<&str>) -> String {
@@ -157,6 +165,7 @@ fn not_recorded(expected: Option<&str>) -> String {
 
 /// Why the server of a remote engine gave no reply, or only a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum RemoteError {
     /// No connection: unknown host, refused, or no TLS with a trusted certificate.
@@ -228,6 +237,7 @@ pub enum RemoteError {
 
 /// A time limit of a remote engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TimeLimit {
     /// The connection.
     #[error("the connection")]

@@ -13,6 +13,7 @@ pub const MAX_DELTA_BYTES: usize = 56;
 
 /// Reason why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),
@@ -51,6 +52,7 @@ pub enum FinishReason {
 
 /// Counts of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub struct Usage {
     /// Tokens of the prompt.
@@ -85,6 +87,7 @@ pub struct Usage {
 /// Time from the arrival of an ask to its first token, in parts whose sum is the whole. In
 /// microseconds, without pauses. All parts are 0 until the first token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub struct FirstTokenTimes {
     /// Nothing was done for the ask: it waited behind earlier replies of the agent, for a slot, for
@@ -116,6 +119,7 @@ pub struct FirstTokenTimes {
 /// token and the chat template contains the marker, the marker's text is recognised, with any
 /// tokenisation.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReplyEvent {
     /// The prompt is encoded and the reply is scheduled.
     Started {
@@ -174,6 +178,7 @@ impl ReplyEvent {
 
 /// A sampled token and the most likely alternatives at its position.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TokenLogprobs {
     /// The sampled token.
     pub token: TokenId,
@@ -185,6 +190,7 @@ pub struct TokenLogprobs {
 
 /// How probable a text is behind a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub struct Score {
     /// Index of the text in [`AskOptions::score`](crate::AskOptions::score).
@@ -207,6 +213,7 @@ impl Score {
 
 /// Event from an engine to a host.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Event {
     /// The agent.
     pub agent: AgentId,

@@ -7,6 +7,7 @@ use walla_types::TokenId;
 /// A detail for recordings, so that a replay can repeat the engine's order of work. Sent only to
 /// clients that [request](crate::EngineClient::set_logged) them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Logged {
     /// The engine has applied the next command of this client, without copies of caches, which
@@ -63,6 +64,24 @@ impl Default for TokenRun {
 impl fmt::Debug for TokenRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.tokens().iter().map(|token| token.0)).finish()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for TokenRun {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(self.tokens(), serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for TokenRun {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let tokens: Vec<TokenId> = serde::Deserialize::deserialize(deserializer)?;
+        let mut run = Self::new();
+        let fits = tokens.len() <= Self::MAX_TOKENS;
+        tokens.into_iter().for_each(|token| _ = run.push(token));
+        if fits { Ok(run) } else { Err(serde::de::Error::custom("too many tokens")) }
     }
 }
 

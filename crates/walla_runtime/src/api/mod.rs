@@ -38,11 +38,13 @@ pub use self::stats::{BudgetStats, EngineStats};
 /// added it. Another client cannot change it, and its asks fail with
 /// [`ReplyError::UnknownAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AgentId(pub u64);
 
 /// Id of one reply of an agent, unique in the process. It distinguishes late events of an earlier
 /// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),

@@ -30,6 +30,7 @@ use std::sync::Arc;
 /// assert_eq!(few.text(words).as_deref(), Some("You know:\n- It rains."));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Notes {
     /// First line. Default: `You know:`. Empty: none.
     pub heading: Arc<str>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 ///
 /// A change of the engine applies from the next reply on, and the conversation stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Route {
     /// Name of the engine. `None`: the default engine.
@@ -29,6 +30,7 @@ pub struct Route {
 
 /// What happens if an engine fails behind the first output of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AfterFailure {
     /// The reply fails. Its text so far stays in the conversation.
     #[default]
@@ -41,6 +43,7 @@ pub enum AfterFailure {
 
 /// What happens to a reply in progress when the engine of its agent changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReplyInProgress {
     /// The old engine finishes it.
     #[default]

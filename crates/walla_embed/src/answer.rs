@@ -1,4 +1,5 @@
-//! A result that one thread stores and another takes.
+//! A result that one thread stores and another takes: the channel of this crate and of
+//! `walla_recall`. `futures-channel` and tokio would add crates to a game's build.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,7 +17,7 @@ struct Cell<T> {
 
 /// The side that stores. A drop without a result ends the wait.
 #[derive(Debug)]
-pub(crate) struct Answer<T> {
+pub struct Answer<T> {
     cell: Arc<Cell<T>>,
     /// Woken too.
     host: Option<Arc<AtomicWaker>>,
@@ -24,19 +25,20 @@ pub(crate) struct Answer<T> {
 
 /// The side that takes.
 #[derive(Debug)]
-pub(crate) struct Wanted<T> {
+pub struct Wanted<T> {
     cell: Arc<Cell<T>>,
     is_taken: bool,
 }
 
 /// Both sides. `host`: woken with the result.
-pub(crate) fn answer<T>(host: Option<Arc<AtomicWaker>>) -> (Answer<T>, Wanted<T>) {
+pub fn answer<T>(host: Option<Arc<AtomicWaker>>) -> (Answer<T>, Wanted<T>) {
     let cell = Arc::new(Cell { result: ArrayQueue::new(1), waker: AtomicWaker::new() });
     (Answer { cell: Arc::clone(&cell), host }, Wanted { cell, is_taken: false })
 }
 
 impl<T> Answer<T> {
-    pub fn send(self, result: T) {
+    /// Stores the result, unless there is one.
+    pub fn send(&self, result: T) {
         self.store(Some(result));
     }
 
@@ -63,6 +65,11 @@ impl<T> Drop for Answer<T> {
 }
 
 impl<T> Wanted<T> {
+    /// Whether the result was taken.
+    pub fn is_taken(&self) -> bool {
+        self.is_taken
+    }
+
     /// The result, once. `Err`: there will be none. Never waits.
     pub fn try_take(&mut self) -> Option<Result<T, Gone>> {
         if self.is_taken {
@@ -73,6 +80,7 @@ impl<T> Wanted<T> {
         Some(result.ok_or(Gone))
     }
 
+    /// Waits as [`try_take`](Self::try_take) does not.
     pub fn poll(&mut self, context: &Context<'_>) -> Poll<Result<T, Gone>> {
         if let Some(result) = self.try_take() {
             return Poll::Ready(result);
@@ -85,7 +93,7 @@ impl<T> Wanted<T> {
 
 /// The thread has ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub struct Gone;
 
 /// Wakes a thread.
 struct Unpark(Thread);
@@ -94,9 +102,14 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// A waker of the calling thread.
-pub(crate) fn thread_waker() -> Waker {
+#[must_use]
+pub fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
