@@ -166,7 +166,7 @@ mod tests {
             is_order.then(|| ("goto".to_owned(), goto.clone())).into_iter().collect()
         });
         let mut app = App::new();
-        let plugin = WallaPlugin::with_engine_client(engine.new_client());
+        let plugin = WallaPlugin::new(&engine);
         app.add_plugins((plugin, BasePlugin, TalkPlugin));
         app
     }

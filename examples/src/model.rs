@@ -55,7 +55,7 @@ impl ModelArgs {
     /// # Errors
     /// As [`ModelArgs::source`].
     pub fn plugin(&self, agents: u32) -> Result<WallaPlugin, String> {
-        self.options(agents).map(WallaPlugin::with_options)
+        self.options(agents).map(WallaPlugin::new)
     }
 }
 

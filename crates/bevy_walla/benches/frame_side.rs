@@ -186,8 +186,13 @@ fn act(call: On<ActionCall<Give>>, mut acted: ResMut<Acted>, mut commands: Comma
 
 fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let mut app = App::new();
-    let plugin = WallaPlugin::with_engine_client(engine().new_client());
-    app.add_plugins(if crowd.is_routed { plugin.several_engines() } else { plugin })
+    let engine = engine();
+    let plugin = if crowd.is_routed {
+        WallaPlugin::engines(bevy_walla::EngineSet::new("default", &engine))
+    } else {
+        WallaPlugin::new(&engine)
+    };
+    app.add_plugins(plugin)
         .init_resource::<Heard>()
         .init_resource::<Acted>()
         .add_action::<Give>()

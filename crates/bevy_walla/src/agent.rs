@@ -329,7 +329,7 @@ impl Default for AgentReasoning {
 pub struct AgentConstraint(pub Constraint);
 
 /// The engine of an agent, in an app with several
-/// ([`WallaPlugin::engine`](crate::WallaPlugin::engine)). Without the component, or with its
+/// ([`WallaPlugin::engines`](crate::WallaPlugin::engines)). Without the component, or with its
 /// default, it is the default engine. A change applies from the next reply on, and the conversation
 /// stays.
 ///
@@ -443,6 +443,11 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.constraint)
             || changed(&self.actions)
             || changed(&self.engine)
+    }
+
+    /// Name of the engine that the agent demands.
+    pub(crate) fn engine_name(&self) -> Option<&Arc<str>> {
+        self.engine.as_ref()?.0.engine.as_ref()
     }
 
     /// Whether its level of detail has changed since the querying system last ran.

@@ -18,7 +18,7 @@ use crate::bridge::EngineBridge;
 /// and its conversation: an agent that loads it before its first ask evaluates only its question.
 /// It does not replace the saved [`Conversation`](crate::Conversation), and it is useful for one
 /// model file, one kind of device and one setting of
-/// [`WallaPlugin::kv_type`](crate::WallaPlugin::kv_type) only. For anything else the load fails,
+/// [`EngineOptions::kv_type`](crate::EngineOptions::kv_type) only. For anything else the load fails,
 /// and the agent speaks as without the file.
 ///
 /// The checksum of a file detects accidents, not attacks: a program that can write the file can

@@ -45,7 +45,7 @@
 //! | [`Walla`] | the engine: state, model, counters, host time of its systems |
 //! | [`WallaEngines`] | the engines of an app with several: load, replace, unload, list |
 //! | [`Lore`], [`MemoryTime`], [`MemoryService`] | entries that agents share, the game time of entries, state of the search |
-//! | [`WallaRecording`] | state of the recording |
+//! | [`WallaRecorder`] | state of the recording |
 //!
 //! | request | |
 //! |---|---|
@@ -104,7 +104,7 @@
 //!
 //! # Cost on the device
 //! Each frame has a device-time budget. Default: a quarter of a frame at 60 Hz on a GPU, half of
-//! it on a CPU ([`WallaPlugin::budget`], at run time [`Walla::set_budget`]). Work that is
+//! it on a CPU ([`EngineOptions::budget`], at run time [`Walla::set_budget`]). Work that is
 //! predicted not to fit waits for the next frame. Agents with a higher priority or a better level
 //! of detail are scheduled first ([`AgentPriority`], [`LevelOfDetail`]), and due decode tokens
 //! before prompts. No request starves. [`Walla::stats`] and [`WallaDiagnosticsPlugin`] report how
@@ -122,7 +122,7 @@
 //!
 //! **More agents than slots in the engine?** Slots are shared: an agent with an open ask waits for
 //! a slot, and the agent that has been idle longest loses its slot. Conversations are kept
-//! ([`WallaPlugin::max_agents`], [`WallaPlugin::wait_for_slot`]).
+//! ([`EngineOptions::max_agents`], [`EngineOptions::wait_for_slot`]).
 //!
 //! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
 //! [`WallaSettings::paused`] at any time. The pause does not change the replies.
@@ -168,7 +168,7 @@
 //! [`WallaDiagnosticsPlugin`], the overlay and traces show them.
 //!
 //! **A model without a chat template?** [`WallaReady`] contains the reason why asks will fail.
-//! [`WallaPlugin::template`] selects another template, for instance `"chatml"`.
+//! [`EngineOptions::template`] selects another template, for instance `"chatml"`.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] reports the reason and the remedy, asks
 //! fail with the same error, and the game continues. Defects of the file that do not prevent
@@ -192,7 +192,6 @@ mod fork;
 #[cfg(feature = "lod")]
 mod lod;
 mod memories;
-mod misuse;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
@@ -223,7 +222,7 @@ pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard}
 pub use cache_file::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engines::{EngineSetup, WallaEngineFailed, WallaEngineReady, WallaEngines};
+pub use engines::{EngineSet, EngineSetup, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
 pub use fork::{ForkCommands, ForkOf, Simulation};
 #[cfg(feature = "lod")]
@@ -236,7 +235,7 @@ pub use memories::{
     MemoryTurn, Remember, RememberCommands, WallaMemoryPlugin,
 };
 pub use plugin::WallaPlugin;
-pub use recording::WallaRecording;
+pub use recording::WallaRecorder;
 pub use reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
     TurnsDropped,
@@ -258,9 +257,9 @@ pub use walla_recall::{
     RecallStats, Search,
 };
 /// Recordings of sessions, their replay with a model, and their player without one:
-/// [`WallaPlugin::record`], [`WallaPlugin::recording`].
+/// [`WallaPlugin::record_to`], [`EngineSetup::replay_from`].
 pub use walla_record as record;
-/// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
+/// Servers of the chat completions protocol as engines: options for [`EngineSetup`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
 pub use walla_router::{EngineStatus, Engines, EnginesError, Health, HealthRules};
@@ -291,10 +290,10 @@ pub mod prelude {
         AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, CacheCommands, CacheFailed, CacheLoaded,
         CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
-        FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorizes, Memory,
-        MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished,
-        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, ResultRefused, Sampling,
-        SimulatedCall, Simulation, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
+        EngineOptions, FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore,
+        Memorizes, Memory, MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed,
+        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, ResultRefused,
+        Sampling, SimulatedCall, Simulation, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
         WallaDiagnosticsPlugin, WallaFailed, WallaMemoryPlugin, WallaPlugin, WallaReady,
         WallaSettings, WallaState, WallaSystems, walla_ready,
     };

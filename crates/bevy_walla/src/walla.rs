@@ -43,7 +43,7 @@ impl Walla {
     }
 
     /// The engine itself. Clone it to share the model with another app
-    /// ([`WallaPlugin::with_engine`](crate::WallaPlugin::with_engine)) or with code outside of Bevy
+    /// ([`WallaPlugin::new`](crate::WallaPlugin::new)) or with code outside of Bevy
     /// (`walla::Engine::join` for the async API). `None` if it did not start, or if agents reply
     /// from a script.
     #[must_use]

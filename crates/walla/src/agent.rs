@@ -12,9 +12,9 @@ use crate::reply::Reply;
 
 /// An agent. Dropping it cancels its replies and frees its memory; no call blocks.
 ///
-/// An agent beyond the engine's [slots](crate::EngineBuilder::max_agents) waits for a slot when it
+/// An agent beyond the engine's [slots](crate::EngineOptions::max_agents) waits for a slot when it
 /// is asked, or fails at once
-/// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation is
+/// ([`EngineOptions::wait_for_slot`](crate::EngineOptions::wait_for_slot)). Its conversation is
 /// kept.
 ///
 /// The conversation is stored in the engine, which does not return it. To save it, keep each

@@ -192,7 +192,7 @@ impl Server {
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use walla::serve::{ServeOptions, serve};
 ///
-/// let engine = walla::Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+/// let engine = walla::Engine::start(walla::EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 /// serve(listener, engine, ServeOptions::default()).await?;
 /// # Ok(())

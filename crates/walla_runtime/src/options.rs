@@ -120,22 +120,32 @@ impl Default for Deadlines {
     }
 }
 
-/// Options of an engine. The plugin and the async API set these options, and have no defaults of
-/// their own except one: the async API sets no [budget](Self::budget), because its host has no
-/// frames. Defaults that other crates share are in [`walla_plan::defaults`].
+/// Options of an engine: the only ones, which the plugin (`WallaPlugin::new`), the async API
+/// (`Engine::start`) and [`Engine::start`](crate::Engine::start) take. Defaults that other crates
+/// share are in [`walla_plan::defaults`].
+///
+/// Options of this crate are structs with public fields. They are not `#[non_exhaustive]`, because
+/// that would forbid `..EngineOptions::model(path)`: a program that uses this syntax, as it should,
+/// accepts new fields. Enums that can grow, and structs that only walla creates, are
+/// `#[non_exhaustive]`.
 ///
 /// # Examples
 /// ```
-/// use walla_runtime::{EngineOptions, ModelSource};
-/// let options = EngineOptions { max_agents: Some(16), ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
+/// use std::time::Duration;
+/// use walla_runtime::EngineOptions;
+/// let options = EngineOptions {
+///     max_agents: Some(16),
+///     budget: Duration::from_millis(2).into(),
+///     ..EngineOptions::model("smith.gguf")
+/// };
 /// assert_eq!(options.context_tokens, 1_024);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// Chat template that replaces the model file's: a built-in template of the model's family, or
-    /// a file. If it does not work, the load fails with [`EngineError::Template`]. Default: `None`,
+    /// Chat template that replaces the model file's: a built-in template of the model's family
+    /// (`Some("chatml".into())`, `llama3`, `gemma`, `mistral`), or a file with Jinja source. If it does not work, the load fails with [`EngineError::Template`]. Default: `None`,
     /// the file's template. If that template is absent or does not work, the model loads and raw
     /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
@@ -204,7 +214,8 @@ pub struct EngineOptions {
     /// Default: [`FrameBudget::Auto`]. It applies to clients that are paced
     /// [per frame](crate::Pacing::PerFrame);
     /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step
-    /// runs, for free-running clients neither.
+    /// runs, for free-running clients neither. In the async API, whose host has no frames, `Auto`
+    /// is no limit, and a time applies in each 1/60 s.
     ///
     /// On a CPU it limits the processor time of the device's thread: time in which the operating
     /// system runs other threads on its core does not count.
@@ -238,7 +249,8 @@ pub struct EngineOptions {
     /// Default: `false`.
     pub context_shift: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
-    /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
+    /// windows of 1/60 s. Default: `false`; the async API sets it with a budget. A budget set at
+    /// run time always applies to them.
     pub budget_free_running: bool,
     /// Maximum predicted device time of one step on a GPU, with a budget or without. A renderer on
     /// the same GPU waits for this time at most. Short steps evaluate fewer prompt tokens per
@@ -262,9 +274,8 @@ pub struct EngineOptions {
     pub fallback: bool,
     /// Time limits for a device that hangs and for replies. Default: see [`Deadlines`].
     pub deadlines: Deadlines,
-    /// Encodes prompts on the device thread instead of a separate thread, so that steps are the
-    /// same in every run. Default: `false`, because a long prompt takes milliseconds to encode. For
-    /// tests.
+    /// Encodes prompts on the device thread, so that steps are the same in every run of a test.
+    #[doc(hidden)]
     pub inline_text: bool,
 }
 
@@ -302,6 +313,19 @@ impl EngineOptions {
             deadlines: Deadlines::default(),
             inline_text: false,
         }
+    }
+
+    /// Default options for the model in this GGUF file.
+    #[must_use]
+    pub fn model(path: impl Into<PathBuf>) -> Self {
+        Self::new(ModelSource::Path(path.into()))
+    }
+
+    /// Default options for the [small model](ModelSource::demo) that is built into the program.
+    #[cfg(feature = "demo")]
+    #[must_use]
+    pub fn demo() -> Self {
+        Self::new(ModelSource::demo())
     }
 
     /// Reads the tokenizer that an engine with these options uses, without an engine: markers of

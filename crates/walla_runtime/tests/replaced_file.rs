@@ -20,7 +20,7 @@ use walla_model::GgufError;
 use walla_model::spec::Architecture;
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId,
+    FrameBudget, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -60,7 +60,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         max_rows: Some(32),
         max_prefill_tokens: Some(16),
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(path.to_owned()))
+        ..EngineOptions::model(path.to_owned())
     };
     let engine = Engine::start_with(options, registry).unwrap();
     eventually("ready", || engine.state().is_ready().then_some(()));
@@ -210,7 +210,7 @@ fn the_file_is_open_only_while_a_fallback_may_need_it() {
     let options = EngineOptions {
         fallback: false,
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(path.clone()))
+        ..EngineOptions::model(path.clone())
     };
     let engine = Engine::start_with(options, Registry::new().with(inline_cpu())).unwrap();
     eventually("ready", || engine.state().is_ready().then_some(()));

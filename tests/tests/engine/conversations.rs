@@ -1,13 +1,21 @@
 //! Forks, repeated replies and rewinds of long conversations on the demo model: the
 //! tokens that are evaluated.
 
-use walla::{AgentSpec, AskOptions, Engine, Finished, Prompt, Reply, Sampling, Speaker, Turn};
+use walla::{
+    AgentSpec, AskOptions, Engine, EngineOptions, Finished, Prompt, Reply, Sampling, Speaker, Turn,
+};
 
 const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(2_048);
-    builder.start().await.unwrap()
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 2_048,
+        ..EngineOptions::demo()
+    };
+    Engine::start(options).await.unwrap()
 }
 
 /// A conversation of about 800 tokens.

@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use walla::remote::{Dialect, RemoteEngine, RemoteOptions};
 use walla::router::{Router, RouterOptions};
 use walla::{
-    AfterFailure, AgentSpec, AskOptions, Engine, EngineClient, Finished, Prompt, ReplyError, Route,
-    Sampling, Unsupported,
+    AfterFailure, AgentSpec, AskOptions, Engine, EngineClient, EngineOptions, Finished, Prompt,
+    ReplyError, Route, Sampling, Unsupported,
 };
 use walla_runtime::Pacing;
 
@@ -22,8 +22,14 @@ const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 
 const QUESTION: &str = "What does a horseshoe cost?";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(512);
-    builder.start().await.unwrap()
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 512,
+        ..EngineOptions::demo()
+    };
+    Engine::start(options).await.unwrap()
 }
 
 fn greedy() -> AgentSpec {

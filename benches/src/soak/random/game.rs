@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use bevy_app::{App, Update};
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineSet;
+use bevy_walla::FrameBudget;
+use bevy_walla::engine::Pacing;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineSetup, ModelSource, ReplyId, ReplyInProgress, WallaEngines};
+use bevy_walla::{EngineOptions, EngineSetup, ReplyId, ReplyInProgress, WallaEngines};
 use clap::ValueEnum;
 use tempfile::TempDir;
 
@@ -282,14 +285,14 @@ impl Game {
     fn setup(&mut self, name: &str) -> EngineSetup {
         if name == "broken" || self.dice.one_in(6) {
             let folder = if self.dice.one_in(2) { self.folder.path() } else { "".as_ref() };
-            return EngineSetup::model(folder.join(MISSING));
+            return EngineOptions::model(folder.join(MISSING)).into();
         }
         options(&mut self.dice).into()
     }
 }
 
 fn options(dice: &mut Dice) -> EngineOptions {
-    let mut options = EngineOptions::new(ModelSource::demo());
+    let mut options = EngineOptions::demo();
     (options.device, options.threads) = ("cpu".into(), Some(1));
     (options.max_agents, options.context_tokens) = (Some(2 + dice.throw(6) as u32), 512);
     options.wait_for_slot = !dice.one_in(8);
@@ -394,8 +397,13 @@ fn check_answer(app: &mut App) -> Result<(), Box<dyn Error>> {
 /// A round of operations. The app ends while agents speak.
 pub fn round(mut dice: Dice, length: Duration) -> Result<Tally, Box<dyn Error>> {
     let mut app = App::new();
-    let plugin = WallaPlugin::with_options(options(&mut dice)).several_engines();
-    app.add_plugins(if dice.one_in(2) { plugin.budget(None).free_running() } else { plugin })
+    let mut options = options(&mut dice);
+    let is_free = dice.one_in(2);
+    if is_free {
+        options.budget = FrameBudget::Unlimited;
+    }
+    let plugin = WallaPlugin::engines(EngineSet::new("default", options));
+    app.add_plugins(if is_free { plugin.pacing(Pacing::FreeRunning) } else { plugin })
         .insert_resource(Game::new(dice)?)
         .add_systems(Update, (hear, act).chain());
     frames(&mut app, length, |_| true);

@@ -216,6 +216,13 @@ impl EngineBridge {
         {
             return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
+        if self.is_alone
+            && let Ok((_, parts, ..)) = agents.get(ask.agent)
+            && let Some(name) = parts.engine_name()
+        {
+            let error = ReplyError::NoEngine { name: name.clone() };
+            return self.end_unopened(ask, Err(error), agents);
+        }
         let (again, removed) = match self.repetition(ask, agents, settings) {
             Ok(Some(Repetition { ask, removed })) => (Some(ask), removed),
             Ok(None) => (None, Vec::new()),

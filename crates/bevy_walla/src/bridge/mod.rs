@@ -63,6 +63,8 @@ pub(crate) struct EngineBridge {
     client: Option<Box<dyn EngineClient>>,
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
+    /// The app has one engine, so no agent can name another.
+    is_alone: bool,
     was_ready: bool,
     /// Whether the engine evaluates agents in the background, which needs frames.
     has_background: bool,
@@ -232,7 +234,7 @@ struct CancelRequest {
 }
 
 impl EngineBridge {
-    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>) -> Self {
+    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>, is_alone: bool) -> Self {
         let (client, failure) = match client {
             Ok(client) => (Some(client), None),
             Err(error) => (None, Some(error)),
@@ -240,6 +242,7 @@ impl EngineBridge {
         Self {
             client,
             failure,
+            is_alone,
             was_ready: false,
             has_background: false,
             records: AgentMap::default(),

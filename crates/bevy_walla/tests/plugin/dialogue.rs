@@ -3,6 +3,7 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::ModelSource;
 use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
@@ -100,7 +101,7 @@ fn asks_of_one_agent_are_answered_in_order() {
 #[test]
 fn too_many_asks_of_one_agent_are_refused() {
     let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&echo()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     for question in ["one", "two", "three"] {
         ask(&mut app, odo, question);
@@ -113,7 +114,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 #[test]
 fn without_a_limit_every_ask_is_answered_in_order() {
     let settings = WallaSettings { max_asks_per_agent: u32::MAX, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&echo()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
     for question in &questions {
@@ -234,7 +235,7 @@ struct Tags(Vec<(&'static str, u64)>);
 fn every_event_of_an_ask_carries_its_tag() {
     let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     app.init_resource::<Tags>()
         .add_observer(|e: On<ReplyStarted>, mut tags: ResMut<Tags>| tags.0.push(("began", e.tag)))
         .add_observer(|e: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(("ended", e.tag)))
@@ -351,7 +352,10 @@ fn asks_wait_for_the_model() {
 
 #[test]
 fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
-    let mut app = app_with(WallaPlugin::model_bytes(b"no model").max_agents(0));
+    let mut app = app_with(WallaPlugin::new(EngineOptions {
+        max_agents: Some(0),
+        ..EngineOptions::new(ModelSource::Static(b"no model"))
+    }));
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
     app.update();

@@ -29,7 +29,7 @@ mod the_whole_crate {
     fn glob_imports_keep_bevys_traits() {
         is_event(&Bell);
         let mut app = App::new();
-        app.add_plugins(WallaPlugin::with_engine_client(scripted()))
+        app.add_plugins(WallaPlugin::new(EngineSetup::client(scripted())))
             .init_resource::<Rings>()
             .add_observer(|_: On<Bell>, mut rings: ResMut<Rings>| rings.0 += 1)
             .add_systems(Update, |mut commands: Commands| commands.queue(Ring));

@@ -1,10 +1,13 @@
-//! Settings and components without effect, and engines that do not start, are reported in the log.
+//! Settings and components that contradict the app, and engines that do not start, are reported in the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 
 use bevy_app::App;
+use bevy_ecs::message::Messages;
+use bevy_walla::engine::Pacing;
 use bevy_walla::prelude::*;
+use bevy_walla::{EngineOptions, EngineSet, EngineSetup, ModelSource, ReplyError, WallaError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -59,8 +62,10 @@ fn warnings(plugin: WallaPlugin) -> String {
 
 #[test]
 fn an_engine_that_does_not_start_is_an_error() {
-    for plugin in [WallaPlugin::model("no such file.gguf"), WallaPlugin::recording("no such file")]
-    {
+    for plugin in [
+        WallaPlugin::model("no such file.gguf"),
+        WallaPlugin::new(EngineSetup::replay_from("no such file")),
+    ] {
         let text = warnings(plugin);
         assert!(text.contains("no such file"), "{text}");
         assert_eq!(text.matches("there is no engine").count(), 1, "{text}");
@@ -69,22 +74,57 @@ fn an_engine_that_does_not_start_is_an_error() {
 
 #[test]
 fn memories_without_their_plugin_are_a_warning() {
-    let text = warnings(WallaPlugin::with_engine_client(echo().new_client()));
+    let text = warnings(WallaPlugin::new(&echo()));
     assert_eq!(text.matches("Memory has no effect without WallaMemoryPlugin").count(), 1, "{text}");
 }
 
+/// Settings of an engine that the app does not have are refused, not ignored.
 #[test]
-fn settings_without_effect_are_a_warning() {
-    let scripted = || WallaPlugin::with_engine_client(echo().new_client());
-    let text = warnings(scripted().device("cpu").max_agents(4).free_running());
-    assert!(text.contains("device, max_agents, free_running"), "{text}");
-    assert!(text.contains("without effect"), "{text}");
-    let text = warnings(scripted().settings(WallaSettings::default()));
-    assert!(!text.contains("without effect"), "{text}");
+fn a_pace_without_a_local_engine_is_an_error() {
+    let app = |plugin: WallaPlugin| {
+        let mut app = App::new();
+        app.add_plugins(plugin);
+        app.update();
+        app.world().resource::<Walla>().state().clone()
+    };
+    let engine = echo();
+    for pacing in [Pacing::FreeRunning, Pacing::PerFrame { steps: 2 }] {
+        let state = app(WallaPlugin::new(&engine).pacing(pacing));
+        assert!(matches!(state, WallaState::Failed(WallaError::NotPaced)), "{state:?}");
+        let recording = WallaPlugin::new(EngineSetup::replay_from("no such file"));
+        let state = app(recording.pacing(pacing));
+        assert!(matches!(state, WallaState::Failed(WallaError::NotPaced)), "{state:?}");
+    }
+    assert!(app(WallaPlugin::new(&engine)).is_ready());
+    // Other engines may follow.
+    let several = WallaPlugin::engines(EngineSet::new("default", &engine));
+    assert!(app(several.pacing(Pacing::FreeRunning)).is_ready());
 }
 
-/// Misuse without effect is reported once: an action without its type, a route without engines, and
-/// an app that ends before the model has answered.
+/// A route to an engine that an app with one engine cannot have.
+#[test]
+fn a_named_engine_in_an_app_with_one_is_an_error() {
+    let errors = |route: Option<AgentEngine>| {
+        let mut app = App::new();
+        app.add_plugins(WallaPlugin::new(EngineOptions::new(ModelSource::Static(b"no model"))));
+        let mut agent = app.world_mut().spawn(Agent::persona("A"));
+        agent.insert_if_new(route.unwrap_or_default());
+        let agent = agent.id();
+        app.world_mut().trigger(Ask::new(agent, "Hello"));
+        app.update();
+        app.update();
+        let mut failed = app.world_mut().resource_mut::<Messages<ReplyFailed>>();
+        failed.drain().map(|failed| failed.error).collect::<Vec<_>>()
+    };
+    for route in [AgentEngine::named("cloud"), AgentEngine::named("cloud").or("default", None)] {
+        let errors = errors(Some(route));
+        assert!(matches!(&errors[..], [ReplyError::NoEngine { name }] if &**name == "cloud"));
+    }
+    assert!(!errors(None).iter().any(|error| matches!(error, ReplyError::NoEngine { .. })));
+}
+
+/// Misuse is reported once: an action without its type, and an app that ends before the model has
+/// answered.
 #[test]
 fn silent_misuse_is_reported_once() {
     /// Waves.
@@ -96,28 +136,23 @@ fn silent_misuse_is_reported_once() {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || {
             let mut app = App::new();
-            app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+            app.add_plugins(WallaPlugin::new(&echo()));
             if is_correct {
                 app.add_action::<Wave>();
             }
             for _ in 0..2 {
                 let actions = Actions::new().allow::<Wave>();
-                let mut agent = app.world_mut().spawn((Agent::persona("A"), actions));
-                if !is_correct {
-                    agent.insert(AgentEngine::named("cloud"));
-                }
-                let agent = agent.id();
+                let agent = app.world_mut().spawn((Agent::persona("A"), actions)).id();
                 app.world_mut().trigger(Ask::new(agent, "Hello"));
             }
             (0..frames).for_each(|_| app.update());
         });
         let text = warnings.0.lock().unwrap().clone();
-        ["no add_action", "AgentEngine has no effect", "needs a runner"]
-            .map(|part| text.matches(part).count())
+        ["no add_action", "needs a runner"].map(|part| text.matches(part).count())
     };
-    assert_eq!(warned(false, 1), [1, 1, 1]);
-    assert_eq!(warned(false, 5), [1, 1, 0]);
-    assert_eq!(warned(true, 5), [0, 0, 0]);
+    assert_eq!(warned(false, 1), [1, 1]);
+    assert_eq!(warned(false, 5), [1, 0]);
+    assert_eq!(warned(true, 5), [0, 0]);
 }
 
 #[test]
@@ -127,7 +162,7 @@ fn memories_before_the_other_plugin_are_no_warning() {
         let mut app = App::new();
         app.add_plugins(WallaMemoryPlugin::default());
         app.world_mut().spawn(Memory::default());
-        app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+        app.add_plugins(WallaPlugin::new(&echo()));
         app.finish();
         app.update();
     });

@@ -154,7 +154,7 @@ fn the_order_of_the_plugins_does_not_matter() {
     let memories = || WallaMemoryPlugin::default().options(patient());
     for is_first in [true, false] {
         let mut app = App::new();
-        let client = WallaPlugin::with_engine_client(engine.new_client());
+        let client = WallaPlugin::new(&engine);
         let spawn = |app: &mut App, name: &str| {
             let memory = (Agent::persona(name), Memorizes::default());
             let agent = app.world_mut().spawn(memory).id();
@@ -456,7 +456,7 @@ fn asks_that_wait_for_memories_end_once() {
 
 /// An app whose plugin runs in fixed time steps of 10 ms, and whose updates take `update`.
 fn in_fixed_steps(engine: &ScriptedEngine, update: Duration) -> App {
-    let plugin = WallaPlugin::with_engine_client(engine.new_client());
+    let plugin = WallaPlugin::new(engine);
     let mut app = app_with(plugin.schedules(FixedPreUpdate, FixedPostUpdate));
     app.add_plugins((TimePlugin, WallaMemoryPlugin::default().options(patient())))
         .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
@@ -554,10 +554,7 @@ fn embedding_models_load_in_the_background() {
 fn the_plugin_may_be_added_first_and_needs_an_engine_to_speak() {
     let engine = echo();
     let mut app = App::new();
-    app.add_plugins((
-        WallaMemoryPlugin::default(),
-        WallaPlugin::with_engine_client(engine.new_client()),
-    ));
+    app.add_plugins((WallaMemoryPlugin::default(), WallaPlugin::new(&engine)));
     app.init_resource::<Log>();
     app.finish();
     app.cleanup();

@@ -111,7 +111,7 @@ fn run_random_actions(seed: u64, engine_fails: bool) {
         max_conversation_turns: 2 * dice.throw(4) as u32,
         ..WallaSettings::default()
     };
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     watch(&mut app);
     let (mut agents, mut asked) = (Vec::new(), 0_u64);
     for frame in 0..120 {

@@ -250,12 +250,13 @@ pub struct AskOptions {
     /// [`Prompt::Again`]. Default: none.
     pub score: Option<Arc<Vec<String>>>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
-    /// Default: none.
+    #[doc(hidden)]
     pub cancel_after: Option<Box<CancelAfter>>,
 }
 
 /// The token at which a reply is cancelled, as by a [`Command`](crate::Command) that the engine
 /// applies between this token and the next one. So the end of the reply does not depend on time.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CancelAfter {
     /// Number of tokens, sampled or forced: speech, reasoning and calls. 0: at the

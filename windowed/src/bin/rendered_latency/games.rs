@@ -27,7 +27,7 @@ impl Games {
     /// Adds the app of an engine.
     pub fn add(&mut self, engine: Engine, dialogue: DialoguePlugin) {
         let mut app = App::new();
-        app.add_plugins((TaskPoolPlugin::default(), WallaPlugin::with_engine(engine), dialogue))
+        app.add_plugins((TaskPoolPlugin::default(), WallaPlugin::new(engine), dialogue))
             .add_observer(|failed: On<WallaFailed>| fail(&failed.error));
         app.finish();
         app.cleanup();

@@ -89,7 +89,7 @@ impl EngineModel {
         })))
     }
 
-    /// A function that returns a client, for [`WallaPlugin::with_engine_client`].
+    /// A function that returns a client, for [`EngineSetup::client`](bevy_walla::EngineSetup::client).
     pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
         let engine = self.clone();
         move || Box::new(engine.clone())
