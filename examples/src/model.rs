@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use bevy_walla::{EngineOptions, ModelSource, WallaPlugin};
+use bevy_walla::options::ModelSource;
+use bevy_walla::{EngineOptions, WallaPlugin};
 use clap::Args;
 
 /// Flags of every example.

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::engines::{EngineSet, EngineSetup, WallaEngines};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineOptions, EngineSet, EngineSetup, ModelSource, WallaEngines};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 

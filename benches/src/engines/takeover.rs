@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::engines::{EngineSet, EngineSetup, HealthRules, WallaEngines};
 use bevy_walla::prelude::*;
 use bevy_walla::remote::RemoteOptions;
-use bevy_walla::{EngineSet, EngineSetup, HealthRules, WallaEngines};
 use serde_json::{Value, json};
 
 /// The agents' limit for the first output of the server.

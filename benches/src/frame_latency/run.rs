@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::EngineSetup;
+use bevy_walla::EngineOptions;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{BucketError, Engine, EngineClient, EngineState, Pacing};
+use bevy_walla::engines::EngineSetup;
+use bevy_walla::options::{FrameBudget, ModelSource};
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineStats, FrameBudget, ModelSource};
 use serde_json::{Value, json};
 use walla_benches::machine::{Power, PowerMeter};
 use walla_trace::{TraceFile, host_span, now_nanos};

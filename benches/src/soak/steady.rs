@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
-use bevy_walla::FinishReason;
-use bevy_walla::FrameBudget;
 use bevy_walla::engine::Pacing;
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::FinishReason;
 use serde_json::{Value, json};
 use walla::Engine;
 

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
 use hdrhistogram::Histogram;
 use serde::Deserialize;
@@ -188,7 +188,7 @@ fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -
     let mut app = App::new();
     let engine = engine();
     let plugin = if crowd.is_routed {
-        WallaPlugin::engines(bevy_walla::EngineSet::new("default", &engine))
+        WallaPlugin::engines(bevy_walla::engines::EngineSet::new("default", &engine))
     } else {
         WallaPlugin::new(&engine)
     };
@@ -207,7 +207,7 @@ fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -
         let mut agent = app.world_mut().spawn(parts);
         if acts {
             agent.insert(
-                Actions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
+                AgentActions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
             );
         }
         let agent =

@@ -10,7 +10,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{Action, CallId, action_name};
 
-use crate::actions::{Actions, AgentCalled, CallRefused};
+use crate::actions::{AgentActions, AgentCalled, CallRefused};
 
 /// An agent called an action of the type `T`: an event on the agent and a message, in the order of
 /// its text. The fields of the action are fields of the event.
@@ -19,8 +19,8 @@ use crate::actions::{Actions, AgentCalled, CallRefused};
 /// ```
 /// # use bevy_app::App;
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::actions::schemars::{self, JsonSchema};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::schemars::{self, JsonSchema};
 /// use serde::Deserialize;
 ///
 /// /// Opens the gate.
@@ -58,7 +58,7 @@ impl<T: Action> Deref for ActionCall<T> {
 /// Adds actions to an app.
 pub trait AddAction {
     /// Calls of this action arrive as [`ActionCall<T>`]. The agents that may call it have it in
-    /// their component [`Actions`](crate::Actions).
+    /// their component [`AgentActions`](crate::AgentActions).
     fn add_action<T: Action>(&mut self) -> &mut Self;
 }
 
@@ -123,7 +123,7 @@ fn publish<T: Action>(world: &mut World, called: &AgentCalled) -> Result<(), Str
 
 /// Agents with new or changed actions.
 type ChangedActions<'w, 's> =
-    Query<'w, 's, (Entity, &'static Actions), (Changed<Actions>, Allow<Disabled>)>;
+    Query<'w, 's, (Entity, &'static AgentActions), (Changed<AgentActions>, Allow<Disabled>)>;
 
 /// Actions that are allowed as types whose calls no event of the type delivers.
 pub(crate) fn warn_of_untyped_actions(

@@ -11,15 +11,18 @@ use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail, Route};
-use walla_types::{Sampling, TokenId};
+use walla_runtime::{AgentSpec, Detail, Route};
+use walla_types::TokenId;
 
-use crate::actions::Actions;
+use crate::actions::AgentActions;
 use crate::ask::{Ask, asks_written};
 use crate::bridge::EngineBridge;
 use crate::conversation::Conversation;
-use crate::fork::ForkOf;
 use crate::speech::Speech;
+
+pub use crate::fork::{ForkCommands, ForkOf, Simulation};
+pub use walla_runtime::{Constraint, ConstraintError, ConstraintKind, ContextPolicy, MatchError};
+pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder};
 
 /// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
 ///
@@ -28,7 +31,7 @@ use crate::speech::Speech;
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`], [`Actions`] and [`AgentEngine`] are
+/// first eight sets it to its default. [`AgentConstraint`], [`AgentActions`] and [`AgentEngine`] are
 /// optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
@@ -270,7 +273,7 @@ impl Default for ReplyLimits {
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
-/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning) carries
+/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::reply::ReplyReasoning) carries
 /// it.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
@@ -281,7 +284,7 @@ pub struct AgentContext(pub ContextPolicy);
 #[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
-    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
+    /// ([`ModelCard::thinking_switch`](crate::diagnostics::ModelCard::thinking_switch)). Default: `false`, since
     /// it takes seconds.
     pub thinking: bool,
     /// Maximum tokens of reasoning in one reply; [`ReplyLimits`] does not count them. At the limit
@@ -305,12 +308,13 @@ impl Default for AgentReasoning {
 
 /// Condition on the text of the agent's replies, from the next reply on: a JSON schema, a regular
 /// expression, a choice or a grammar. The reply ends where the grammar ends, and then finishes with
-/// [`FinishReason::EndOfTurn`](crate::FinishReason::EndOfTurn); with another reason it is cut.
+/// [`FinishReason::EndOfTurn`](crate::reply::FinishReason::EndOfTurn); with another reason it is cut.
 /// Without the component, replies are free.
 ///
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::agent::Constraint;
 /// use bevy_walla::prelude::*;
 /// fn setup(mut commands: Commands) {
 ///     commands.spawn((
@@ -337,6 +341,7 @@ pub struct AgentConstraint(pub Constraint);
 /// ```
 /// # use std::time::Duration;
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::agent::AgentEngine;
 /// use bevy_walla::prelude::*;
 /// fn setup(mut commands: Commands) {
 ///     // A remote engine; the local one takes over what it does not begin within 800 ms.
@@ -388,7 +393,7 @@ pub(crate) struct AgentParts {
     context: Option<Ref<'static, AgentContext>>,
     reasoning: Option<Ref<'static, AgentReasoning>>,
     constraint: Option<Ref<'static, AgentConstraint>>,
-    actions: Option<Ref<'static, Actions>>,
+    actions: Option<Ref<'static, AgentActions>>,
     engine: Option<Ref<'static, AgentEngine>>,
     fork_of: Option<&'static ForkOf>,
 }

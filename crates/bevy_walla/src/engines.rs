@@ -7,15 +7,18 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 use walla_record::{Player, Recording};
-use walla_router::{EngineStatus, Engines, EnginesError, HealthRules, Router, RouterOptions};
+use walla_router::{Router, RouterOptions};
 use walla_runtime::{
     Capabilities, Command, Engine, EngineClient, EngineError, EngineOptions, EngineState,
-    EngineStats, Event, ModelSource, Pacing, ReplyInProgress, TrySendError, drop_on_thread,
+    EngineStats, Event, ModelSource, Pacing, TrySendError, drop_on_thread,
 };
 
 use crate::error::WallaError;
 use crate::scripted::ScriptedEngine;
 use crate::walla::Walla;
+
+pub use walla_router::{EngineStatus, Engines, EnginesError, Health, HealthRules};
+pub use walla_runtime::{AfterFailure, ReplyInProgress, Route};
 
 /// Source of an engine, for [`WallaPlugin::new`](crate::WallaPlugin::new), [`EngineSet`] and
 /// [`WallaEngines::load`]. It is made from
@@ -31,7 +34,8 @@ use crate::walla::Walla;
 ///
 /// # Examples
 /// ```
-/// use bevy_walla::{EngineSetup, EngineOptions};
+/// use bevy_walla::EngineOptions;
+/// use bevy_walla::engines::EngineSetup;
 /// let options = EngineOptions { max_agents: Some(4), ..EngineOptions::model("models/large.gguf") };
 /// let large = EngineSetup::from(options);
 /// ```
@@ -57,15 +61,15 @@ impl EngineSetup {
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
     /// recorded replies at the recorded frames ([`Player`]). Another ask fails with
-    /// [`ReplyError::NotRecorded`](crate::ReplyError::NotRecorded), and a file that cannot be read
+    /// [`ReplyError::NotRecorded`](crate::reply::ReplyError::NotRecorded), and a file that cannot be read
     /// is a [`WallaFailed`](crate::WallaFailed) message. A relative path is looked up as for
     /// [`WallaPlugin::model`](crate::WallaPlugin::model). The file is read when the engine starts.
     ///
     /// # Examples
     /// ```no_run
     /// # use bevy_app::App;
+    /// use bevy_walla::engines::EngineSetup;
     /// use bevy_walla::prelude::*;
-    /// use bevy_walla::EngineSetup;
     /// App::new().add_plugins(WallaPlugin::new(EngineSetup::replay_from("dragon.walla"))).run();
     /// ```
     #[must_use]
@@ -136,7 +140,7 @@ impl EngineSetup {
 }
 
 /// The engines of an app with several, for [`WallaPlugin::engines`](crate::WallaPlugin::engines).
-/// The first one is the default: agents without an [`AgentEngine`](crate::AgentEngine) use it. The
+/// The first one is the default: agents without an [`AgentEngine`](crate::agent::AgentEngine) use it. The
 /// resource [`WallaEngines`] loads, replaces and unloads engines at run time, also if the set has
 /// only one.
 ///
@@ -149,8 +153,8 @@ impl EngineSetup {
 /// # Examples
 /// ```no_run
 /// # use bevy_app::App;
+/// use bevy_walla::engines::EngineSet;
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::EngineSet;
 /// let engines = EngineSet::new("crowd", EngineOptions::model("models/crowd.gguf"))
 ///     .with("hero", EngineOptions::model("models/hero.gguf"));
 /// App::new().add_plugins(WallaPlugin::engines(engines)).run();
@@ -367,8 +371,9 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # use bevy_app::App;
 /// # use bevy_ecs::prelude::*;
 /// use std::time::Duration;
+/// use bevy_walla::agent::AgentEngine;
+/// use bevy_walla::engines::{EngineSet, ReplyInProgress, WallaEngineFailed, WallaEngines};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{EngineSet, ReplyInProgress, WallaEngineFailed, WallaEngines};
 /// # use bevy_walla::scripted::ScriptedEngine;
 /// fn boss_appears(mut engines: ResMut<WallaEngines>, mut commands: Commands) -> Result {
 ///     engines.load("boss", EngineOptions::model("models/boss.gguf"))?;
@@ -495,7 +500,7 @@ impl WallaEngines {
     }
 
     /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
-    /// fail with [`ReplyError::NoEngine`](crate::ReplyError::NoEngine) or go to their substitute.
+    /// fail with [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine) or go to their substitute.
     /// The default engine can be unloaded too, which concerns all agents that name no engine. This
     /// method applies at once, so asks of the same frame, which are sent in
     /// [`WallaSystems::Submit`](crate::WallaSystems::Submit), follow it. Conversations stay. Its

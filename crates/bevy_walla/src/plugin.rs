@@ -7,7 +7,7 @@ use walla_runtime::{EngineOptions, Pacing};
 use crate::actions::{ActionResult, AgentCalled, CallRefused, ResultRefused, SimulatedCall};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
-use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
+use crate::cache::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
 use crate::engines::{
     EngineSet, EngineSetup, WallaEngineFailed, WallaEngineReady, publish_engines,
 };
@@ -79,7 +79,7 @@ impl WallaPlugin {
         Self::new(EngineOptions::model(path))
     }
 
-    /// Uses several engines. Agents choose theirs by their [`AgentEngine`](crate::AgentEngine)
+    /// Uses several engines. Agents choose theirs by their [`AgentEngine`](crate::agent::AgentEngine)
     /// component.
     #[must_use]
     pub fn engines(engines: EngineSet) -> Self {
@@ -122,7 +122,7 @@ impl WallaPlugin {
     ///   counts the time as a pause of this app. Otherwise, after one second without frames, the
     ///   engine treats the app as stalled ([`Pacing`](crate::engine::Pacing)): other clients of
     ///   the engine can take the KV pages of its agents, and a reply can end as
-    ///   [`TimedOut`](crate::FinishReason::TimedOut).
+    ///   [`TimedOut`](crate::reply::FinishReason::TimedOut).
     ///
     /// Other schedules have to run at least in every second update, because Bevy drops messages
     /// that are older.

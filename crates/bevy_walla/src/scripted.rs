@@ -156,7 +156,7 @@ impl ScriptedEngine {
     }
 
     /// A function that returns a client of this engine, for
-    /// [`EngineSetup::client`](crate::EngineSetup::client).
+    /// [`EngineSetup::client`](crate::engines::EngineSetup::client).
     pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
         let engine = self.clone();
         move || Box::new(engine.clone())

@@ -58,14 +58,14 @@ impl Walla {
     }
 
     /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
-    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask), or to count the
+    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::tokens::TokenMask), or to count the
     /// tokens of a persona. `None` until agents can speak, or if they reply from a script.
     ///
     /// # Examples
     /// ```
     /// # use bevy_ecs::prelude::*;
-    /// use bevy_walla::EncodeOptions;
     /// use bevy_walla::prelude::*;
+    /// use bevy_walla::tokens::EncodeOptions;
     /// /// Nobody says "computer" in Emberfall.
     /// fn forbid(walla: Res<Walla>, mut agents: Query<&mut AgentSampling>) -> Result {
     ///     let Some(tokenizer) = walla.tokenizer() else { return Ok(()) };
@@ -198,7 +198,7 @@ impl Walla {
 )]
 pub struct WallaReady {
     /// The chat template of the model, or the reason why none works: then asks fail with
-    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
+    /// [`ReplyError::NoTemplate`](crate::reply::ReplyError::NoTemplate). `None` for agents from a script.
     pub template: Option<TemplateState>,
 }
 

@@ -11,11 +11,17 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::{AgentContext, AgentEngine, ContextPolicy, Sampling};
+use bevy_walla::ask::CancelHeard;
+use bevy_walla::conversation::Speaker;
+use bevy_walla::diagnostics::TemplateState;
 use bevy_walla::engine::Engine;
+use bevy_walla::engines::EngineSet;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{
-    EngineOptions, EngineSet, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
-};
+use bevy_walla::reply::ReplyError;
+use bevy_walla::tokens::{TokenId, TokenMask};
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};
 
@@ -508,7 +514,7 @@ fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
 
 #[test]
 fn local_engines_share_the_budget_of_their_device() {
-    use bevy_walla::WallaEngines;
+    use bevy_walla::engines::WallaEngines;
     let whole = EngineOptions { budget: Duration::from_millis(4).into(), ..options() };
     let mut app =
         app_with(WallaPlugin::engines(EngineSet::new("default", whole).with("b", options())));

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::agent::Sampling;
+use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::conversation::Speaker;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{TokenId, TokenMask};
+use bevy_walla::tokens::{TokenId, TokenMask};
 use common::dice::Dice;
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
-use bevy_walla::EngineSet;
+use bevy_walla::actions::schemars::{self, JsonSchema};
+use bevy_walla::ask::Cancel;
+use bevy_walla::engines::EngineSet;
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
 use serde::Deserialize;
 
@@ -207,7 +208,8 @@ fn idle_agents_with_actions_allocate_nothing_per_frame() {
         },
     );
     for i in 0..64 {
-        let actions = Actions::new().allow::<Give>().choices::<Give>("item", ["nails", "sword"]);
+        let actions =
+            AgentActions::new().allow::<Give>().choices::<Give>("item", ["nails", "sword"]);
         let agent = app.world_mut().spawn((Agent::persona("A"), AgentSeed(i), actions)).id();
         app.world_mut().trigger(Ask::new(agent, "Nails, please."));
     }

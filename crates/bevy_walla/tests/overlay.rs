@@ -60,7 +60,7 @@ fn is_shown(app: &mut App) -> bool {
 #[test]
 fn several_engines_have_a_line_each() {
     let [small, large] = [(); 2].map(|()| ScriptedEngine::new(|_, _| "Well.".to_owned()));
-    let engines = bevy_walla::EngineSet::new("default", &small).with("large", &large);
+    let engines = bevy_walla::engines::EngineSet::new("default", &small).with("large", &large);
     let mut app = app_with_overlay(WallaPlugin::engines(engines));
     refresh(&mut app);
     let shown = visible_lines(&mut app).join("\n");

@@ -7,10 +7,12 @@ mod common;
 use std::sync::OnceLock;
 
 use bevy_app::prelude::*;
-use bevy_walla::EngineSet;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::AgentEngine;
 use bevy_walla::engine::EngineState;
+use bevy_walla::engines::{EngineSet, ReplyInProgress, WallaEngines};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, ModelSource, ReplyInProgress, WallaEngines};
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
-use bevy_walla::FrameBudget;
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
 use common::*;
 use serde_json::Value;

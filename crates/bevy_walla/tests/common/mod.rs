@@ -10,10 +10,12 @@ use bevy_app::prelude::*;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings};
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{Capabilities, Command, EngineClient, EngineState, Event, TrySendError};
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, FirstTokenTimes, ReplyId, ReplyReasoning, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineSetup, EngineStats, FirstTokenTimes, ReplyId, Usage};
 
 /// All events of replies, one line each, in order.
 #[derive(Resource, Default)]

@@ -5,10 +5,13 @@ use std::sync::OnceLock;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::WallaError;
+use bevy_walla::cache::{
+    CacheCommands, CacheError, CacheFailed, CacheLoaded, CacheSaved, KvFileError,
+};
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{CacheError, KvFileError, WallaError};
 use walla_doubles::synth::{self, Mixture, Model};
 
 use crate::common::*;

@@ -3,11 +3,14 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::WallaError;
+use bevy_walla::ask::Cancel;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{ReplyError, SpeechState};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ReplyError, WallaError};
 
 #[test]
 fn a_reply_emits_deltas_sentences_components_and_one_end() {
@@ -257,7 +260,7 @@ fn every_event_of_an_ask_carries_its_tag() {
     app.world_mut().commands().ask_tagged(odo, "five", 5).cancel(odo).ask_tagged(odo, "six", 6);
     app.world_mut().flush();
     assert_eq!(told(&mut app, 3), [("ended", 5), ("began", 6)]);
-    app.world_mut().trigger(Ask::new(odo, "seven").tagged(7));
+    app.world_mut().trigger(Ask::new(odo, "seven").with_tag(7));
     engine.set_state(WallaError::Stopped.into());
     assert_eq!(told(&mut app, 3), [("failed", 6), ("failed", 7)]);
 }
@@ -426,16 +429,16 @@ fn many_asks_of_an_agent_take_linear_time() {
 #[test]
 fn texts_are_scored_without_a_turn_or_speech() {
     #[derive(Resource, Default)]
-    struct Heard(Vec<bevy_walla::ReplyScores>);
+    struct Heard(Vec<bevy_walla::reply::ReplyScores>);
     let mut app = app(&echo());
     app.init_resource::<Heard>().add_observer(
-        |scores: On<bevy_walla::ReplyScores>, mut heard: ResMut<Heard>| {
+        |scores: On<bevy_walla::reply::ReplyScores>, mut heard: ResMut<Heard>| {
             heard.0.push(scores.clone());
         },
     );
     let greta = spawn(&mut app, "Greta");
     let moods = ["quite friendly", "wary"];
-    app.world_mut().trigger(Ask::new(greta, "Your mood?").scoring(moods).tagged(7));
+    app.world_mut().trigger(Ask::new(greta, "Your mood?").scoring(moods).with_tag(7));
     updates(&mut app, 4);
     let heard = &app.world().resource::<Heard>().0;
     assert_eq!((heard.len(), heard[0].agent, heard[0].tag), (1, greta, 7));

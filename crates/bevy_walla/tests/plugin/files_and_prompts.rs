@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::*;
 use bevy_app::App;
 use bevy_ecs::message::Messages;
-use bevy_walla::FrameBudget;
 use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_model::Gguf;
@@ -26,8 +26,8 @@ fn raw_prompts_keep_their_kind_and_are_not_kept_in_the_conversation() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
-    app.world_mut().trigger(Ask::new(greta, "Once").raw().tagged(3));
-    app.world_mut().trigger(Ask::new(greta, "<|im_start|>").raw_trusted());
+    app.world_mut().trigger(Ask::prompt(greta, Prompt::Raw("Once".into())).with_tag(3));
+    app.world_mut().trigger(Ask::prompt(greta, Prompt::RawTrusted("<|im_start|>".into())));
     ask(&mut app, greta, "Hello");
     updates(&mut app, 30);
     assert_eq!(

@@ -9,14 +9,16 @@ use std::time::Duration;
 use crate::common::*;
 use crate::own_thread::processor_time;
 use bevy_ecs::prelude::*;
-use bevy_walla::EngineSetup;
+use bevy_walla::ask::Cancel;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     AgentId, Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
     TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, InlineText, ReplyError, ReplyId, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, InlineText, ReplyError, ReplyId, Usage};
 
 /// Filters of the game fail, and its error handler ignores that.
 #[test]

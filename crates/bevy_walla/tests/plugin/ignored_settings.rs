@@ -5,9 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use bevy_app::App;
 use bevy_ecs::message::Messages;
+use bevy_walla::agent::AgentEngine;
 use bevy_walla::engine::Pacing;
+use bevy_walla::engines::{EngineSet, EngineSetup};
+use bevy_walla::memories::AgentMemory;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineSet, EngineSetup, ModelSource, ReplyError, WallaError};
+use bevy_walla::reply::ReplyError;
+use bevy_walla::{EngineOptions, WallaError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -52,8 +57,8 @@ fn warnings(plugin: WallaPlugin) -> String {
     tracing::subscriber::with_default(warnings.clone(), || {
         let mut app = App::new();
         app.add_plugins(plugin);
-        app.world_mut().spawn(Memory::default());
-        app.world_mut().spawn(Memory::default());
+        app.world_mut().spawn(AgentMemory::default());
+        app.world_mut().spawn(AgentMemory::default());
         app.update();
         app.update();
     });
@@ -75,7 +80,11 @@ fn an_engine_that_does_not_start_is_an_error() {
 #[test]
 fn memories_without_their_plugin_are_a_warning() {
     let text = warnings(WallaPlugin::new(&echo()));
-    assert_eq!(text.matches("Memory has no effect without WallaMemoryPlugin").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("AgentMemory has no effect without WallaMemoryPlugin").count(),
+        1,
+        "{text}"
+    );
 }
 
 /// Settings of an engine that the app does not have are refused, not ignored.
@@ -128,8 +137,8 @@ fn a_named_engine_in_an_app_with_one_is_an_error() {
 #[test]
 fn silent_misuse_is_reported_once() {
     /// Waves.
-    #[derive(serde::Deserialize, bevy_walla::schemars::JsonSchema)]
-    #[schemars(crate = "bevy_walla::schemars")]
+    #[derive(serde::Deserialize, bevy_walla::actions::schemars::JsonSchema)]
+    #[schemars(crate = "bevy_walla::actions::schemars")]
     struct Wave;
 
     let warned = |is_correct: bool, frames: usize| {
@@ -141,7 +150,7 @@ fn silent_misuse_is_reported_once() {
                 app.add_action::<Wave>();
             }
             for _ in 0..2 {
-                let actions = Actions::new().allow::<Wave>();
+                let actions = AgentActions::new().allow::<Wave>();
                 let agent = app.world_mut().spawn((Agent::persona("A"), actions)).id();
                 app.world_mut().trigger(Ask::new(agent, "Hello"));
             }
@@ -161,7 +170,7 @@ fn memories_before_the_other_plugin_are_no_warning() {
     tracing::subscriber::with_default(warnings.clone(), || {
         let mut app = App::new();
         app.add_plugins(WallaMemoryPlugin::default());
-        app.world_mut().spawn(Memory::default());
+        app.world_mut().spawn(AgentMemory::default());
         app.add_plugins(WallaPlugin::new(&echo()));
         app.finish();
         app.update();

@@ -4,9 +4,11 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
-use bevy_walla::ReplyId;
+use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::{Command, EngineClient as _, Prompt};
 use bevy_walla::prelude::*;
+use bevy_walla::reply::ReplyId;
 use bevy_walla::scripted::ScriptedEngine;
 
 #[test]

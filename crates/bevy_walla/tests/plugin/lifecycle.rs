@@ -3,8 +3,8 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::Usage;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::Usage;
 use bevy_walla::scripted::ScriptedEngine;
 
 #[test]

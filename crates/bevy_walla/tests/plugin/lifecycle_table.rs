@@ -3,9 +3,11 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::agent::{AgentContext, AgentReasoning, Constraint, ContextPolicy};
 use bevy_walla::engine::{AgentSpec, Command};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::SpeechState;
 use bevy_walla::scripted::ScriptedEngine;
 use walla_doubles::synth::{self, Mixture, Model};
 

@@ -3,6 +3,7 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_time::{Time, TimePlugin, Virtual};
+use bevy_walla::ask::Cancel;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 

@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::agent::AgentReasoning;
+use bevy_walla::agent::Sampling;
+use bevy_walla::ask::Cancel;
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::FinishReason;
+use bevy_walla::reply::{ReplyReasoning, SpeechState, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{TokenId, TokenMask, Usage};
+use bevy_walla::tokens::{TokenId, TokenMask};
 use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 fn thinker() -> ScriptedEngine {

@@ -4,10 +4,14 @@ use std::path::Path;
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
+use bevy_walla::WallaRecorder;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::ask::Cancel;
+use bevy_walla::engines::{EngineSet, EngineSetup};
 use bevy_walla::prelude::*;
 use bevy_walla::record::{Recording, Session};
+use bevy_walla::reply::ReplyError;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineSet, EngineSetup, ReplyError, WallaRecorder};
 
 /// What an app has heard, with the frame.
 #[derive(Resource, Default, Debug, PartialEq)]

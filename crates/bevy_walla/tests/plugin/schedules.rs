@@ -10,11 +10,12 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
-use bevy_walla::EngineSetup;
-use bevy_walla::EngineStats;
+use bevy_walla::ask::Cancel;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 

@@ -5,14 +5,16 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_diagnostic::DiagnosticsStore;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentEngine;
 use bevy_walla::engine::EngineState;
+use bevy_walla::engines::{
+    EngineSet, EngineSetup, EnginesError, Health, ReplyInProgress, Route, WallaEngineFailed,
+    WallaEngineReady, WallaEngines,
+};
+use bevy_walla::lod::{LodRoutes, RoutedByLod, WallaLodRoutingPlugin};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{
-    EngineOptions, EngineSet, EngineSetup, EnginesError, Health, LodRoutes, ReplyInProgress, Route,
-    RoutedByLod, WallaEngineFailed, WallaEngineReady, WallaEngines, WallaError,
-    WallaLodRoutingPlugin,
-};
+use bevy_walla::{EngineOptions, WallaError};
 
 use crate::common::{app_with, ask, log, messages, run_until, spawn, turns, updates};
 

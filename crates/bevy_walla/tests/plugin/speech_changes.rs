@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex};
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::EngineSetup;
+use bevy_walla::agent::AgentReasoning;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
     TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{ReplyToken, SpeechState, TokenLogprobs};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, ReplyToken, TokenId, TokenLogprobs};
+use bevy_walla::tokens::TokenId;
 
 /// Number of changes of speeches that systems in `Update` have seen.
 #[derive(Resource, Default)]

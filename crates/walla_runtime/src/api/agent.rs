@@ -313,6 +313,7 @@ impl AskOptions {
 
 /// Content of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub enum Prompt {
     /// The next user turn, rendered with the model's chat template. The reply becomes the next
     /// agent turn.
@@ -324,7 +325,7 @@ pub enum Prompt {
     /// a reply are answered together. If a result belongs to no call of the conversation or to one
     /// that has a result, or a call of the same reply lacks one, the ask fails with
     /// [`ReplyError::Result`](crate::ReplyError::Result) and no result is kept.
-    Results(Vec<CallResult>),
+    Results(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<CallResult>),
     /// The last reply once more: the engine removes the agent's last turn and all later turns from
     /// the conversation, and asks the same again. A question is asked again as
     /// [`Chat`](Self::Chat); a reply to the conversation itself as [`Continue`](Self::Continue).
@@ -344,10 +345,19 @@ pub enum Prompt {
     /// pass text from a player. The whole reply is text.
     RawTrusted(String),
     /// Raw tokens to continue. The whole reply is text.
-    Tokens(Vec<TokenId>),
+    Tokens(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<TokenId>),
 }
 
 impl Prompt {
+    /// Its text; empty for a prompt without one.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text,
+            Self::Results(_) | Self::Tokens(_) | Self::Continue | Self::Again => "",
+        }
+    }
+
     /// Bytes of its text, or of its tokens.
     #[must_use]
     pub fn bytes(&self) -> usize {

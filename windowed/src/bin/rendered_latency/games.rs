@@ -6,9 +6,9 @@
 //! scene's app. The other apps are not updated, so their engines get no frames.
 
 use bevy::prelude::*;
+use bevy_walla::diagnostics::{EngineStats, HostTimes, ModelCard};
 use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineStats, HostTimes, ModelCard};
 use walla_examples::fail;
 
 use crate::dialogue::{DialoguePlugin, Talk};

@@ -8,9 +8,11 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
-use walla_runtime::{CacheError, CacheJob, CacheTicket};
+use walla_runtime::{CacheJob, CacheTicket};
 
 use crate::bridge::EngineBridge;
+
+pub use walla_runtime::{CacheError, KvFileError};
 
 /// Files with the caches of agents, as methods of [`Commands`].
 ///
@@ -33,6 +35,7 @@ pub trait CacheCommands {
     /// # Examples
     /// ```
     /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::cache::CacheCommands;
     /// use bevy_walla::prelude::*;
     /// fn save(agents: Query<(Entity, &Name), With<Agent>>, mut commands: Commands) {
     ///     for (agent, name) in &agents {
