@@ -66,7 +66,7 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
             Ok((spec, question)) => {
                 let has_actions = spec.actions.is_some();
                 let agent = engine.agent_with(spec);
-                let reply = agent.ask_with(question);
+                let reply = agent.ask(question);
                 Ok((agent, reply, has_actions))
             }
             Err(reason) => Err(format!("line {number}: {reason}")),

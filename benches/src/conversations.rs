@@ -99,7 +99,7 @@ fn persona(engine: &Engine, tokens: usize, round: usize) -> Result<String, Box<d
 
 /// The counts of a reply, and its text.
 async fn ask(agent: &Agent, prompt: Prompt, seed: u64) -> Result<(Usage, String), Box<dyn Error>> {
-    let mut reply = agent.ask_with_options(prompt, AskOptions::seed(seed));
+    let mut reply = agent.ask_with(prompt, AskOptions::seed(seed));
     let mut text = String::new();
     while let Some(delta) = reply.next().await {
         text += delta?.text();

@@ -44,7 +44,7 @@ async fn it_answers_acts_and_keeps_to_a_schema() -> Result<(), Box<dyn Error>> {
     let constraint = Some(Constraint::json_schema(schema.to_string()));
     let elder = engine.agent_with(spec("You are the elder of a village and give quests.", 60));
     let options = AskOptions { constraint, ..AskOptions::default() };
-    let quest = elder.ask_with_options(Prompt::Chat("A quest, please.".into()), options).finish();
+    let quest = elder.ask_with("A quest, please.", options).finish();
     let quest = quest.await?.text;
     assert!(jsonschema::is_valid(&schema, &serde_json::from_str::<Value>(&quest)?), "{quest}");
 

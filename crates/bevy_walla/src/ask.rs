@@ -73,28 +73,23 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// The next user turn ([`Prompt::Chat`]), with tag 0.
+    /// An ask with tag 0. A text is the next user turn ([`Prompt::Chat`]).
     #[must_use]
-    pub fn new(agent: Entity, text: impl Into<String>) -> Self {
-        Self::prompt(agent, Prompt::Chat(text.into()))
-    }
-
-    /// An ask with any prompt: raw text or tokens to continue, for instance.
-    #[must_use]
-    pub fn prompt(agent: Entity, prompt: Prompt) -> Self {
-        Self { agent, prompt, tag: 0, speaker: None, options: AskOptions::default() }
+    pub fn new(agent: Entity, prompt: impl Into<Prompt>) -> Self {
+        let options = AskOptions::default();
+        Self { agent, prompt: prompt.into(), tag: 0, speaker: None, options }
     }
 
     /// An ask without a question: the agent continues its conversation ([`Prompt::Continue`]).
     #[must_use]
     pub fn resume(agent: Entity) -> Self {
-        Self::prompt(agent, Prompt::Continue)
+        Self::new(agent, Prompt::Continue)
     }
 
     /// A repetition of the ask that led to the agent's last reply ([`Prompt::Again`]).
     #[must_use]
     pub fn again(agent: Entity) -> Self {
-        Self::prompt(agent, Prompt::Again)
+        Self::new(agent, Prompt::Again)
     }
 
     /// Sets the character that speaks the text, instead of the player: an agent that
@@ -254,22 +249,22 @@ impl CancelHeard {
 /// [`Ask`] and [`Cancel`] as methods of [`Commands`].
 pub trait AskCommands {
     /// Triggers [`Ask`] for `agent`.
-    fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
+    fn ask(&mut self, agent: Entity, prompt: impl Into<Prompt>) -> &mut Self;
 
     /// Triggers [`Ask`] for `agent` with a [tag](Ask::tag), which the events of the reply carry.
-    fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self;
+    fn ask_tagged(&mut self, agent: Entity, prompt: impl Into<Prompt>, tag: u64) -> &mut Self;
 
     /// Triggers [`Cancel`] for `agent`: cancels the reply in progress and all asks so far.
     fn cancel(&mut self, agent: Entity) -> &mut Self;
 }
 
 impl AskCommands for Commands<'_, '_> {
-    fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self {
-        self.ask_tagged(agent, text, 0)
+    fn ask(&mut self, agent: Entity, prompt: impl Into<Prompt>) -> &mut Self {
+        self.ask_tagged(agent, prompt, 0)
     }
 
-    fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self {
-        self.trigger(Ask::new(agent, text).with_tag(tag));
+    fn ask_tagged(&mut self, agent: Entity, prompt: impl Into<Prompt>, tag: u64) -> &mut Self {
+        self.trigger(Ask::new(agent, prompt).with_tag(tag));
         self
     }
 
@@ -282,23 +277,23 @@ impl AskCommands for Commands<'_, '_> {
 /// [`Ask`] and [`Cancel`] as methods of [`EntityCommands`].
 pub trait AskEntityCommands {
     /// Triggers [`Ask`] for this agent.
-    fn ask(&mut self, text: impl Into<String>) -> &mut Self;
+    fn ask(&mut self, prompt: impl Into<Prompt>) -> &mut Self;
 
     /// Triggers [`Ask`] for this agent with a [tag](Ask::tag), which the events of the reply carry.
-    fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self;
+    fn ask_tagged(&mut self, prompt: impl Into<Prompt>, tag: u64) -> &mut Self;
 
     /// Triggers [`Cancel`] for this agent: cancels the reply in progress and all asks so far.
     fn cancel(&mut self) -> &mut Self;
 }
 
 impl AskEntityCommands for EntityCommands<'_> {
-    fn ask(&mut self, text: impl Into<String>) -> &mut Self {
-        self.ask_tagged(text, 0)
+    fn ask(&mut self, prompt: impl Into<Prompt>) -> &mut Self {
+        self.ask_tagged(prompt, 0)
     }
 
-    fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self {
+    fn ask_tagged(&mut self, prompt: impl Into<Prompt>, tag: u64) -> &mut Self {
         let agent = self.id();
-        self.commands().ask_tagged(agent, text, tag);
+        self.commands().ask_tagged(agent, prompt, tag);
         self
     }
 

@@ -340,7 +340,7 @@ async fn completions(
     let (request, busy) = receive(&server, &connection, &headers, body).await?;
     let Ask { spec, prompt, options, shape } = convert::ask(request)?;
     let agent = server.engine.agent_with(spec);
-    let reply = agent.try_ask_with_options(prompt, options);
+    let reply = agent.try_ask_with(prompt, options);
     let reply = reply.map_err(|refused| Refusal::from(&refused.reason))?;
     let open = reply::Open { server, agent: Some(agent), reply, _busy: busy };
     if shape.is_streamed {

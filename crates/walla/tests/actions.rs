@@ -29,7 +29,7 @@ async fn an_agent_acts_and_goes_on_speaking() -> Result<(), Box<dyn Error>> {
     let greta = engine.agent_with(smith()?);
     let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
     let question = Prompt::Chat("A horseshoe, please.".into());
-    let reply = greta.ask_with_options(question, required).finish().await?;
+    let reply = greta.ask_with(question, required).finish().await?;
     assert_eq!((reply.calls.len(), reply.reason), (1, FinishReason::CallLimit), "{reply:?}");
     assert_eq!(reply.text, "", "the text of a call is not spoken");
     let give: Give = reply.calls[0].parse()?;
@@ -105,7 +105,7 @@ async fn an_agent_answers_an_observation() -> Result<(), Box<dyn Error>> {
     let greeting = greta.ask_after(vec![enters], Prompt::Continue).finish().await?;
     assert!(greeting.usage.prompt_tokens > 10, "{greeting:?}");
     let choice = AskOptions::constraint(Constraint::choice(["yes", "no"]));
-    let answer = greta.ask_with_options(Prompt::Chat("Is it open?".into()), choice);
+    let answer = greta.ask_with("Is it open?", choice);
     let answer = answer.finish().await?;
     assert!(["yes", "no"].contains(&answer.text.as_str()), "{answer:?}");
     Ok(())

@@ -2,7 +2,7 @@
 //! tokens that are evaluated.
 
 use walla::{
-    AgentSpec, AskOptions, Engine, EngineOptions, Finished, Prompt, Reply, Sampling, Speaker, Turn,
+    AgentSpec, AskOptions, Engine, EngineOptions, Finished, Reply, Sampling, Speaker, Turn,
 };
 
 const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
@@ -52,7 +52,7 @@ async fn a_fork_of_a_long_conversation_evaluates_only_its_question() {
     for seed in 0..5 {
         let copy = agent.fork().await.unwrap();
         let options = AskOptions::seed(seed);
-        let reply = copy.ask_with_options(Prompt::Chat("And a sword?".into()), options);
+        let reply = copy.ask_with("And a sword?", options);
         copies.push((copy, end(reply).await));
     }
     let own = end(agent.ask("And a sword?")).await;
@@ -121,7 +121,7 @@ async fn an_aside_is_not_remembered() {
         end(agent.ask("Who are you?")).await;
     }
     let aside = AskOptions { aside: true, ..AskOptions::default() };
-    let hidden = asked.ask_with_options(Prompt::Chat("What do you feel?".into()), aside);
+    let hidden = asked.ask_with("What do you feel?", aside);
     assert!(end(hidden).await.usage.reply_tokens > 0);
     let [first, second] =
         [end(asked.ask("And a sword?")).await, end(plain.ask("And a sword?")).await];

@@ -18,7 +18,7 @@ use walla::remote::{ApiKey, Dialect, RemoteEngine, RemoteOptions};
 use walla::serve::{ServeOptions, serve};
 use walla::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, Constraint, Engine, EngineError,
-    EngineOptions, FinishReason, Finished, Prompt, ReplyError, ReplyEvent, Sampling,
+    EngineOptions, FinishReason, Finished, ReplyError, ReplyEvent, Sampling,
 };
 use walla_runtime::RemoteError;
 
@@ -296,7 +296,7 @@ async fn keys_and_limits_hold() {
     drop((long, agent));
     // The closed connection ends the reply in the server.
     wait_for_silence(&local).await;
-    assert!(end(other.ask_with(Prompt::Chat("Hi".into()))).await.is_ok());
+    assert!(end(other.ask("Hi")).await.is_ok());
 }
 
 /// Waits until the server's engine is silent.

@@ -224,7 +224,7 @@ impl Game {
         let ask = match operation {
             Op::AskUnderConstraint => ask.with_constraint(constraint(&mut self.dice)),
             Op::AskRefused => ask.with_constraint(refused_constraint(&mut self.dice)),
-            Op::AskRaw => Ask::prompt(agent, Prompt::Raw(ask.prompt.text().into())),
+            Op::AskRaw => Ask::new(agent, Prompt::Raw(ask.prompt.text().into())),
             Op::AskAside => ask.aside(),
             Op::AskToContinue => Ask::resume(agent),
             Op::AskNobody => Ask::new(world.spawn_empty().id(), "Is nobody there?"),

@@ -167,7 +167,7 @@ impl Talker {
 
     fn ask_under(&mut self, options: AskOptions) -> Reply {
         let question = self.dice.pick(&QUESTIONS).unwrap_or_default();
-        self.agent.ask_with_options(Prompt::Chat(question.into()), options)
+        self.agent.ask_with(question, options)
     }
 
     /// Up to the time of a short reply.
@@ -220,7 +220,7 @@ impl Talker {
                 stage.promise(!heard.is_complete(), || "a useless constraint was used".into());
             }
             Op::AskRaw => {
-                stage.hear(self.agent.ask_with(Prompt::Raw("Once upon".into()))).await;
+                stage.hear(self.agent.ask(Prompt::Raw("Once upon".into()))).await;
             }
             Op::AskAfter => {
                 let first = self.ask();

@@ -341,7 +341,6 @@ impl EngineBridge {
                     ask.content.scores.push(*score);
                 }
             }
-            ReplyEvent::Logged(_) => {}
             &mut ReplyEvent::Finished { reason, usage } => {
                 if reason == FinishReason::Scored {
                     let tag = record.tag_of(at);
@@ -356,6 +355,7 @@ impl EngineBridge {
             ReplyEvent::Failed(error) => {
                 self.finish_ask((event.agent, at), Err(error.clone()), voices, out);
             }
+            _ => {} // details for recordings
         }
     }
 

@@ -26,8 +26,8 @@ fn raw_prompts_keep_their_kind_and_are_not_kept_in_the_conversation() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
-    app.world_mut().trigger(Ask::prompt(greta, Prompt::Raw("Once".into())).with_tag(3));
-    app.world_mut().trigger(Ask::prompt(greta, Prompt::RawTrusted("<|im_start|>".into())));
+    app.world_mut().trigger(Ask::new(greta, Prompt::Raw("Once".into())).with_tag(3));
+    app.world_mut().trigger(Ask::new(greta, Prompt::RawTrusted("<|im_start|>".into())));
     ask(&mut app, greta, "Hello");
     updates(&mut app, 30);
     assert_eq!(

@@ -39,7 +39,7 @@ fn a_raw_reply_is_not_in_the_conversation() {
     app.init_resource::<Read>().add_observer(read);
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "one");
-    app.world_mut().trigger(Ask::prompt(odo, Prompt::Raw("Once upon".into())));
+    app.world_mut().trigger(Ask::new(odo, Prompt::Raw("Once upon".into())));
     updates(&mut app, 20);
     let replies: Vec<_> = app.world().resource::<Read>().0.iter().map(|(r, _)| r.clone()).collect();
     assert_eq!(replies, [Some("Odo: one".into()), None]);

@@ -198,7 +198,7 @@ fn an_ask_is_made_by_reflection() {
     assert_eq!(whole, Some(Ask::new(greta, "Hello").with_tag(7)));
     ask.insert("prompt", Prompt::Raw("Hello".into()));
     let whole = <Ask as FromReflect>::from_reflect(&ask);
-    assert_eq!(whole, Some(Ask::prompt(greta, Prompt::Raw("Hello".into())).with_tag(7)));
+    assert_eq!(whole, Some(Ask::new(greta, Prompt::Raw("Hello".into())).with_tag(7)));
 }
 
 #[test]

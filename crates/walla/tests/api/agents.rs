@@ -277,7 +277,7 @@ async fn a_broken_template_is_reported_and_can_be_replaced() {
     let agent = engine.agent_with(speaker(1, 5));
     let error = soon("the end", agent.ask("Hi").finish()).await.unwrap_err();
     assert!(matches!(error, ReplyError::NoTemplate(_)), "{error}");
-    let raw = soon("the end", agent.ask_with(Prompt::Raw("Hi".into())).finish()).await.unwrap();
+    let raw = soon("the end", agent.ask(Prompt::Raw("Hi".into())).finish()).await.unwrap();
     assert_eq!(raw.usage.reply_tokens, 5);
     let options = EngineOptions { template: Some("chatml".into()), ..options };
     let engine = on(FaultPlan::new(0), options).0.start().await.unwrap();
@@ -323,7 +323,7 @@ async fn a_reply_is_regenerated_and_turns_are_removed_and_edited() {
     texts.sort();
     texts.dedup();
     assert_eq!(texts.len(), 4, "other words each time");
-    let same = || agent.ask_with(Prompt::Again);
+    let same = || agent.ask(Prompt::Again);
     let [one, two] = [same().finish().await.unwrap(), same().finish().await.unwrap()];
     assert_eq!(one.text, two.text, "the agent's seed");
     // Back to the beginning.

@@ -96,7 +96,7 @@ pub(crate) fn put_event(writer: &mut Writer<'_>, ids: &mut Ids, event: &Event) {
             put_tokens(writer, run.tokens());
         }
         ReplyEvent::Logged(Logged::Applied) => head(writer, tag::APPLIED),
-        ReplyEvent::Logged(_) => {}
+        _ => {}
     }
 }
 
@@ -181,9 +181,10 @@ fn put_reason(writer: &mut Writer<'_>, reason: FinishReason) {
         FinishReason::ReasoningLength => 4,
         FinishReason::CallLimit => 5,
         FinishReason::ContextFull => 6,
-        FinishReason::Cancelled => 7,
         FinishReason::TimedOut => 8,
         FinishReason::Scored => 9,
+        // `Cancelled`, and a reason that this format does not have.
+        _ => 7,
     });
     if let FinishReason::Stop { index } = reason {
         writer.number(index);

@@ -348,6 +348,27 @@ pub enum Prompt {
     Tokens(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<TokenId>),
 }
 
+/// [`Prompt::Chat`].
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Chat(text.to_owned())
+    }
+}
+
+/// [`Prompt::Chat`].
+impl From<&String> for Prompt {
+    fn from(text: &String) -> Self {
+        Self::Chat(text.clone())
+    }
+}
+
+/// [`Prompt::Chat`].
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self::Chat(text)
+    }
+}
+
 impl Prompt {
     /// Its text; empty for a prompt without one.
     #[must_use]
