@@ -27,7 +27,8 @@ pub use walla_runtime::{
 /// A change of the actions or their choices changes the beginning of the agent's prompt. It is
 /// evaluated again, in spare time or at the next ask. Choices that change in play can be
 /// [unlisted](Self::unlisted_choices): a change of them costs nothing. An unusable action is not an
-/// error here: the agent's asks fail with [`ReplyError::AgentActions`](crate::reply::ReplyError::Actions).
+/// error here: the agent's asks fail with
+/// [`ReplyError::Actions`](crate::reply::ReplyError::Actions).
 ///
 /// # Examples
 /// ```
@@ -301,8 +302,8 @@ impl AgentActions {
         }
     }
 
-    /// Sets when the agent may call its actions. [`Ask::with_policy`](crate::Ask::with_policy) replaces it
-    /// for one ask.
+    /// Sets when the agent may call its actions. [`Ask::with_policy`](crate::Ask::with_policy)
+    /// replaces it for one ask.
     #[must_use]
     pub fn policy(self, policy: ActionPolicy) -> Self {
         Self { policy, ..self }
@@ -391,8 +392,8 @@ pub struct AgentCalled {
     pub call: Arc<Call>,
 }
 
-/// A call of an agent with [`Simulation`](crate::agent::Simulation): nothing has happened, and neither
-/// [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
+/// A call of an agent with [`Simulation`](crate::agent::Simulation): nothing has happened, and
+/// neither [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
 ///
 /// Answer it with [`ActionCommands::action_result`], as a real one, if the simulation continues.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
@@ -441,12 +442,12 @@ pub struct CallRefused {
 /// [`ActionCommands::action_result`].
 ///
 /// The text becomes a turn of the [`Conversation`](crate::Conversation)
-/// ([`Speaker::ActionResult`](crate::conversation::Speaker::ActionResult)) that belongs to its call, in any order
-/// of several results. When the reply with the calls has ended and each of its calls has a result,
-/// or after [`AgentActions::result_wait`], the agent continues to speak: an [`Ask`](crate::Ask) of the
-/// kind [`Prompt::Continue`](crate::ask::Prompt::Continue) with the tag of the ask that led to the
-/// call. Results of one frame lead to one reply. It may call actions again, in at most eight
-/// consecutive replies to results without another new turn.
+/// ([`Speaker::ActionResult`](crate::conversation::Speaker::ActionResult)) that belongs to its
+/// call, in any order of several results. When the reply with the calls has ended and each of its
+/// calls has a result, or after [`AgentActions::result_wait`], the agent continues to speak: an
+/// [`Ask`](crate::Ask) of the kind [`Prompt::Continue`](crate::ask::Prompt::Continue) with the tag
+/// of the ask that led to the call. Results of one frame lead to one reply. It may call actions
+/// again, in at most eight consecutive replies to results without another new turn.
 ///
 /// A result is refused ([`ResultRefused`]) if its call is not in the agent's conversation, because
 /// another agent made it or it was removed (a rewind, another conversation), if the call has a

@@ -24,15 +24,15 @@ pub use crate::fork::{ForkCommands, ForkOf, Simulation};
 pub use walla_runtime::{Constraint, ConstraintError, ConstraintKind, ContextPolicy, MatchError};
 pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder};
 
-/// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
+/// An agent of the engine: insert it, then send it an [`Ask`].
 ///
 /// All other properties of the agent are in required components, which are inserted with their
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`], [`AgentActions`] and [`AgentEngine`] are
-/// optional.
+/// first eight sets it to its default. [`AgentConstraint`], [`AgentActions`] and [`AgentEngine`]
+/// are optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -273,8 +273,8 @@ impl Default for ReplyLimits {
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
-/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::reply::ReplyReasoning) carries
-/// it.
+/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::reply::ReplyReasoning)
+/// carries it.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -284,8 +284,8 @@ pub struct AgentContext(pub ContextPolicy);
 #[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
-    /// ([`ModelCard::thinking_switch`](crate::diagnostics::ModelCard::thinking_switch)). Default: `false`, since
-    /// it takes seconds.
+    /// ([`ModelCard::thinking_switch`](crate::diagnostics::ModelCard::thinking_switch)). Default:
+    /// `false`, since it takes seconds.
     pub thinking: bool,
     /// Maximum tokens of reasoning in one reply; [`ReplyLimits`] does not count them. At the limit
     /// the engine closes the reasoning block, and the model speaks. Default: `512`.
@@ -308,8 +308,8 @@ impl Default for AgentReasoning {
 
 /// Condition on the text of the agent's replies, from the next reply on: a JSON schema, a regular
 /// expression, a choice or a grammar. The reply ends where the grammar ends, and then finishes with
-/// [`FinishReason::EndOfTurn`](crate::reply::FinishReason::EndOfTurn); with another reason it is cut.
-/// Without the component, replies are free.
+/// [`FinishReason::EndOfTurn`](crate::reply::FinishReason::EndOfTurn); with another reason it is
+/// cut. Without the component, replies are free.
 ///
 /// # Examples
 /// ```
@@ -335,7 +335,8 @@ pub struct AgentConstraint(pub Constraint);
 /// The engine of an agent, in an app with several
 /// ([`WallaPlugin::engines`](crate::WallaPlugin::engines)). Without the component, or with its
 /// default, it is the default engine. A change applies from the next reply on, and the conversation
-/// stays.
+/// stays. In an app with one engine, asks of an agent that names one fail with
+/// [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine).
 ///
 /// # Examples
 /// ```

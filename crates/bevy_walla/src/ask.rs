@@ -16,7 +16,7 @@ pub use walla_runtime::{AskOptions, Notes, Prompt};
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
 /// The answer arrives as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
-/// and [`ReplySentence`](crate::ReplySentence)s, and ends with exactly one of
+/// and [`ReplySentence`]s, and ends with exactly one of
 /// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). If the agent is
 /// still speaking, the answer follows the current reply. Asks made before the model is loaded wait
 /// for it. The text may come from a player: it never becomes a control token, except in
@@ -63,8 +63,8 @@ pub struct Ask {
     /// purpose of the answer, or the entity that asked ([`Entity::to_bits`]).
     /// All events of the reply carry a copy. Default: `0`.
     pub tag: u64,
-    /// Another character that speaks the text, for [`MemoryTexts`](crate::memories::MemoryTexts). Default:
-    /// `None`, the player.
+    /// Another character that speaks the text, for [`MemoryTexts`](crate::memories::MemoryTexts).
+    /// Default: `None`, the player.
     #[cfg_attr(feature = "reflect", reflect(default))]
     pub speaker: Option<Entity>,
     /// Settings of this ask, which replace the settings of its agent. Default: none.
@@ -93,15 +93,15 @@ impl Ask {
     }
 
     /// Sets the character that speaks the text, instead of the player: an agent that
-    /// [memorises](crate::Memorises) the exchange remembers who spoke.
+    /// [memorizes](crate::memories::Memorizes) the exchange remembers who spoke.
     #[must_use]
     pub fn with_speaker(self, speaker: Entity) -> Self {
         Self { speaker: Some(speaker), ..self }
     }
 
     /// Sets texts that the agent knows for this reply. They replace the entries of its
-    /// [`AgentMemory`](crate::memories::AgentMemory) and the [`Lore`](crate::memories::Lore) that would be found for this ask:
-    /// see [`Notes`].
+    /// [`AgentMemory`](crate::memories::AgentMemory) and the [`Lore`](crate::memories::Lore) that
+    /// would be found for this ask: see [`Notes`].
     #[must_use]
     pub fn with_notes(self, notes: Notes) -> Self {
         let options = AskOptions { notes: Some(Arc::new(notes)), ..self.options };
@@ -134,8 +134,8 @@ impl Ask {
 
     /// Leaves no turn in the [`Conversation`](crate::Conversation), no sentences, and no text in
     /// [`Speech`](crate::Speech): for questions of the game itself, such as a choice or JSON. The
-    /// reply arrives as [`ReplyDelta`](crate::ReplyDelta)s with the [tag](Self::with_tag), its calls
-    /// as the calls of any reply; they take no results.
+    /// reply arrives as [`ReplyDelta`](crate::ReplyDelta)s with the [tag](Self::with_tag), its
+    /// calls as the calls of any reply; they take no results.
     #[must_use]
     pub fn aside(self) -> Self {
         let options = AskOptions { aside: true, ..self.options };
@@ -144,8 +144,8 @@ impl Ask {
 
     /// Asks how probable each of these texts is as the answer, in place of an answer: for ranking
     /// lines, or choosing among intents or moves. The result is one
-    /// [`ReplyScores`](crate::reply::ReplyScores); otherwise the ask is an [aside](Self::aside). For the
-    /// prompts [`Chat`](Prompt::Chat), [`Continue`](Prompt::Continue) and raw text.
+    /// [`ReplyScores`](crate::reply::ReplyScores); otherwise the ask is an [aside](Self::aside).
+    /// For the prompts [`Chat`](Prompt::Chat), [`Continue`](Prompt::Continue) and raw text.
     /// [`AskOptions::score`] has the rules.
     ///
     /// # Examples
@@ -180,9 +180,9 @@ impl Ask {
 /// Cancels the reply in progress and all waiting asks of an agent: trigger it, write it as a
 /// message, or call [`AskCommands::cancel`].
 ///
-/// Each of the replies finishes with [`FinishReason::Cancelled`](crate::reply::FinishReason::Cancelled),
-/// usually a frame later. The text so far stays in the conversation. It has no effect on a silent
-/// agent.
+/// Each of the replies finishes with
+/// [`FinishReason::Cancelled`](crate::reply::FinishReason::Cancelled), usually a frame later. The
+/// text so far stays in the conversation. It has no effect on a silent agent.
 ///
 /// The order matters: asks made before it are cancelled, asks made after it, also in the same
 /// frame, are answered. Only a `Cancel` that is written as a message has no position among the asks

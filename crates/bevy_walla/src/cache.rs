@@ -20,8 +20,8 @@ pub use walla_runtime::{CacheError, KvFileError};
 /// and its conversation: an agent that loads it before its first ask evaluates only its question.
 /// It does not replace the saved [`Conversation`](crate::Conversation), and it is useful for one
 /// model file, one kind of device and one setting of
-/// [`EngineOptions::kv_type`](crate::EngineOptions::kv_type) only. For anything else the load fails,
-/// and the agent speaks as without the file.
+/// [`EngineOptions::kv_type`](crate::EngineOptions::kv_type) only. For anything else the load
+/// fails, and the agent speaks as without the file.
 ///
 /// The checksum of a file detects accidents, not attacks: a program that can write the file can
 /// change the memories of this agent, as with a saved conversation. Other agents are unaffected.

@@ -154,9 +154,9 @@ impl Conversation {
     /// reply.
     ///
     /// `None` if the reply is [not in the conversation](Self), among them replies to [raw
-    /// asks](crate::ask::Prompt::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also `None`
-    /// for a reply before the latest replacement of the conversation, and before the latest 16
-    /// replies.
+    /// asks](crate::ask::Prompt::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also
+    /// `None` for a reply before the latest replacement of the conversation, and before the latest
+    /// 16 replies.
     #[must_use]
     pub fn reply(&self, reply_id: ReplyId) -> Option<&str> {
         let mut latest = self.exchanges.iter().rev();

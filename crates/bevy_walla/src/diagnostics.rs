@@ -117,7 +117,7 @@ impl WallaDiagnosticsPlugin {
 
     /// A measurement of one engine of several: `tokens_per_second`, `step_ms`, `agents_active`,
     /// `replies` (of this app), `moved` (asks that a substitute has taken over) and `available` (0
-    /// or 1: [`Health`](crate::engines::Health)). They are registered when the engine is first seen.
+    /// or 1: [`Health`]). They are registered when the engine is first seen.
     #[must_use]
     pub fn of_engine(name: &str, measurement: &str) -> DiagnosticPath {
         DiagnosticPath::from_components(["walla", "engines", name, measurement])

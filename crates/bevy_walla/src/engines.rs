@@ -61,9 +61,10 @@ impl EngineSetup {
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
     /// recorded replies at the recorded frames ([`Player`]). Another ask fails with
-    /// [`ReplyError::NotRecorded`](crate::reply::ReplyError::NotRecorded), and a file that cannot be read
-    /// is a [`WallaFailed`](crate::WallaFailed) message. A relative path is looked up as for
-    /// [`WallaPlugin::model`](crate::WallaPlugin::model). The file is read when the engine starts.
+    /// [`ReplyError::NotRecorded`](crate::reply::ReplyError::NotRecorded), and a file that cannot
+    /// be read is a [`WallaFailed`](crate::WallaFailed) message. A relative path is looked up as
+    /// for [`WallaPlugin::model`](crate::WallaPlugin::model). The file is read when the engine
+    /// starts.
     ///
     /// # Examples
     /// ```no_run
@@ -140,9 +141,9 @@ impl EngineSetup {
 }
 
 /// The engines of an app with several, for [`WallaPlugin::engines`](crate::WallaPlugin::engines).
-/// The first one is the default: agents without an [`AgentEngine`](crate::agent::AgentEngine) use it. The
-/// resource [`WallaEngines`] loads, replaces and unloads engines at run time, also if the set has
-/// only one.
+/// The first one is the default: agents without an [`AgentEngine`](crate::agent::AgentEngine) use
+/// it. The resource [`WallaEngines`] loads, replaces and unloads engines at run time, also if the
+/// set has only one.
 ///
 /// Local engines on one device divide the [budget](EngineOptions::budget) of the default engine by
 /// their [weights](WallaEngines::set_weight), and the budgets of the others have no effect; with a
@@ -361,8 +362,8 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
     Err(WallaError::ModelNotFound { tried })
 }
 
-/// The engines of an app with several: [`WallaPlugin::engines`](crate::WallaPlugin::engines) inserts
-/// this resource. Engines can be loaded, replaced and unloaded while the app runs.
+/// The engines of an app with several: [`WallaPlugin::engines`](crate::WallaPlugin::engines)
+/// inserts this resource. Engines can be loaded, replaced and unloaded while the app runs.
 ///
 /// # Examples
 /// A large model for the time in which a boss exists. Asks wait for an engine that loads: the time
@@ -500,9 +501,9 @@ impl WallaEngines {
     }
 
     /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
-    /// fail with [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine) or go to their substitute.
-    /// The default engine can be unloaded too, which concerns all agents that name no engine. This
-    /// method applies at once, so asks of the same frame, which are sent in
+    /// fail with [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine) or go to their
+    /// substitute. The default engine can be unloaded too, which concerns all agents that name no
+    /// engine. This method applies at once, so asks of the same frame, which are sent in
     /// [`WallaSystems::Submit`](crate::WallaSystems::Submit), follow it. Conversations stay. Its
     /// memory is released on another thread within the next frames.
     ///

@@ -24,8 +24,8 @@ use crate::memories::{AgentKnowledge, AgentMemory, Memorizes};
 pub struct ForkOf(#[entities] pub Entity);
 
 /// Marks an agent whose calls are not real: they are events of the type
-/// [`SimulatedCall`](crate::actions::SimulatedCall), so no observer of real calls runs. Copies of it are
-/// simulations too.
+/// [`SimulatedCall`](crate::actions::SimulatedCall), so no observer of real calls runs. Copies of
+/// it are simulations too.
 ///
 /// Use it for an action that an agent *would* take: [`ForkCommands::simulate_agent`].
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -135,13 +135,15 @@
 //! only [`Prompt::RawTrusted`](ask::Prompt::RawTrusted) parses markers.
 //!
 //! **How does an agent perceive the world?** Push an observation to its [`Conversation`]: a turn of
-//! [`Speaker::Observation`](conversation::Speaker::Observation), such as "Odo leaves the room". A conversation may have any order of
-//! turns: an agent may speak first, and observations may be anywhere.
+//! [`Speaker::Observation`](conversation::Speaker::Observation), such as "Odo leaves the room". A
+//! conversation may have any order of turns: an agent may speak first, and observations may be
+//! anywhere.
 //!
 //! **Can an agent act?** Give it [`AgentActions`]. Calls are events ([`ActionCall`]), valid by the
-//! schema of the action and the choices of the agent. [`ActionPolicy`](actions::ActionPolicy) requires or forbids them. A
-//! small model also writes calls without the markers of its format: [`UnmarkedCalls`](actions::UnmarkedCalls). Examples of
-//! calls in the [`Conversation`] help it more than instructions in the persona.
+//! schema of the action and the choices of the agent. [`ActionPolicy`](actions::ActionPolicy)
+//! requires or forbids them. A small model also writes calls without the markers of its format:
+//! [`UnmarkedCalls`](actions::UnmarkedCalls). Examples of calls in the [`Conversation`] help it
+//! more than instructions in the persona.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
 //! saved component to continue the conversation. The history is prefilled again at the next ask,
@@ -150,10 +152,11 @@
 //! [`Conversation::MAX_TURNS`] and [`Conversation::MAX_TEXT_BYTES`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
-//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`AgentActions`],
-//! [`AgentCalled`](actions::AgentCalled), [`CallRefused`](actions::CallRefused), [`AgentContext`](agent::AgentContext), [`Conversation`], [`ReplyToken`](reply::ReplyToken),
-//! [`ReplyScores`](reply::ReplyScores), [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned
-//! and replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`],
+//! [`AgentActions`], [`AgentCalled`](actions::AgentCalled), [`CallRefused`](actions::CallRefused),
+//! [`AgentContext`](agent::AgentContext), [`Conversation`], [`ReplyToken`](reply::ReplyToken),
+//! [`ReplyScores`](reply::ReplyScores), [`WallaReady`] and [`WallaFailed`] are opaque values, which
+//! can be cloned and replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.
@@ -164,8 +167,9 @@
 //! first token.
 //!
 //! **Why does an agent answer late?** [`ReplyFinished::usage`] has the parts of the time to the
-//! first token: waiting, encoding, prefill and decode ([`FirstTokenTimes`](reply::FirstTokenTimes)).
-//! [`WallaDiagnosticsPlugin`], the overlay and traces show them.
+//! first token: waiting, encoding, prefill and decode
+//! ([`FirstTokenTimes`](reply::FirstTokenTimes)). [`WallaDiagnosticsPlugin`], the overlay and
+//! traces show them.
 //!
 //! **A model without a chat template?** [`WallaReady`] contains the reason why asks will fail.
 //! [`EngineOptions::template`] selects another template, for instance `"chatml"`.

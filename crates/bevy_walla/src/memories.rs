@@ -34,8 +34,8 @@ pub use walla_recall::{
 ///
 /// Reading and writing are plain operations on the component. At an ask, entries that match the
 /// question are found on another thread, and are part of the prompt as
-/// [`Notes`](crate::ask::Notes): see there for their place. The ask is sent when they are found, usually
-/// in the next frame. The component needs [`WallaMemoryPlugin`].
+/// [`Notes`](crate::ask::Notes): see there for their place. The ask is sent when they are found,
+/// usually in the next frame. The component needs [`WallaMemoryPlugin`].
 ///
 /// With the feature `serialize` it implements serde's traits, as a [`SavedStore`]; limits are not
 /// saved.
@@ -210,7 +210,7 @@ pub struct AgentKnowledge {
     pub max_tokens: u32,
     /// First line of the entries in a prompt. Default: `You know:`.
     pub heading: Arc<str>,
-    /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are
+    /// Maximum number of its latest [memorized](Memorizes) turns that are left out while they are
     /// in the conversation. Default: 6.
     pub recent_skipped: usize,
     /// Weights of the search.
@@ -303,7 +303,8 @@ impl MemoryService {
     }
 }
 
-/// Adds [`AgentMemory`] of agents and [`Lore`], before or behind [`WallaPlugin`](crate::WallaPlugin).
+/// Adds [`AgentMemory`] of agents and [`Lore`], before or behind
+/// [`WallaPlugin`](crate::WallaPlugin).
 ///
 /// Without an embedding model, entries are found by their words (BM25). With one, they are found by
 /// words and meaning. It runs on the CPU, on a thread of low priority, within

@@ -28,7 +28,7 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 /// The model loads on a dedicated thread while the game starts; asks wait for it. A missing or
 /// broken file is a [`WallaFailed`] message, not a panic. The plugin needs no other plugin and no
 /// window. Adding it twice to one app is Bevy's usual error for plugins. Two apps in a process may
-/// each have an engine or share [one](EngineSetup#impl-From<Engine>-for-EngineSetup).
+/// each have an engine or share one ([`EngineSetup`]).
 ///
 /// The plugin has the settings of the app. Settings of the engine are [`EngineOptions`], as in the
 /// async API, with the same defaults except for the [budget](EngineOptions::budget).
@@ -62,7 +62,7 @@ enum EnginesOfApp {
 }
 
 impl WallaPlugin {
-    /// Uses this engine: [`EngineOptions`], a server ([`remote`](crate::remote), feature `remote`),
+    /// Uses this engine: [`EngineOptions`], a server (feature `remote`),
     /// an engine that runs already, a recording, a script ([`EngineSetup`]).
     #[must_use]
     pub fn new(engine: impl Into<EngineSetup>) -> Self {
@@ -79,8 +79,8 @@ impl WallaPlugin {
         Self::new(EngineOptions::model(path))
     }
 
-    /// Uses several engines. Agents choose theirs by their [`AgentEngine`](crate::agent::AgentEngine)
-    /// component.
+    /// Uses several engines. Agents choose theirs by their
+    /// [`AgentEngine`](crate::agent::AgentEngine) component.
     #[must_use]
     pub fn engines(engines: EngineSet) -> Self {
         Self::of(EnginesOfApp::Several(engines))

@@ -58,8 +58,8 @@ impl Walla {
     }
 
     /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
-    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::tokens::TokenMask), or to count the
-    /// tokens of a persona. `None` until agents can speak, or if they reply from a script.
+    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::tokens::TokenMask), or to count
+    /// the tokens of a persona. `None` until agents can speak, or if they reply from a script.
     ///
     /// # Examples
     /// ```
@@ -198,7 +198,8 @@ impl Walla {
 )]
 pub struct WallaReady {
     /// The chat template of the model, or the reason why none works: then asks fail with
-    /// [`ReplyError::NoTemplate`](crate::reply::ReplyError::NoTemplate). `None` for agents from a script.
+    /// [`ReplyError::NoTemplate`](crate::reply::ReplyError::NoTemplate). `None` for agents from a
+    /// script.
     pub template: Option<TemplateState>,
 }
 

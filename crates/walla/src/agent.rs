@@ -36,9 +36,10 @@ impl Agent {
         Self { dispatcher, recall, changes }
     }
 
-    /// Asks the agent; its reply is a stream. A text is the next user turn ([`Prompt::Chat`]); other
-    /// prompts are raw text or tokens, which are continued without template and conversation, and
-    /// others. [`Prompt::Raw`] may contain untrusted text; [`Prompt::RawTrusted`] parses markers.
+    /// Asks the agent; its reply is a stream. A text is the next user turn ([`Prompt::Chat`]);
+    /// other prompts are raw text or tokens, which are continued without template and conversation,
+    /// and others. [`Prompt::Raw`] may contain untrusted text; [`Prompt::RawTrusted`] parses
+    /// markers.
     ///
     /// Asks of one agent are answered in order. While eight are waiting, the next one fails with
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). Question and reply become part of the

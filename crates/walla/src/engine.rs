@@ -44,7 +44,8 @@ pub struct EngineBuilder {
 
 impl EngineBuilder {
     fn new(mut options: EngineOptions) -> Self {
-        // A host without frames has no default budget; one that is set applies to this API's agents.
+        // A host without frames has no default budget; one that is set applies to this API's
+        // agents.
         match options.budget {
             FrameBudget::Auto if !options.budget_free_running => {
                 options.budget = FrameBudget::Unlimited;
@@ -106,9 +107,9 @@ impl EngineBuilder {
     }
 
     /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
-    /// without a budget of the embedding model. With a [budget](EngineOptions::budget) of the engine, give
-    /// the model one too ([`RecallOptions::embed_budget`]). Its frames follow at intervals of
-    /// [`RecallOptions::frame_time`], here 1/60 s by default.
+    /// without a budget of the embedding model. With a [budget](EngineOptions::budget) of the
+    /// engine, give the model one too ([`RecallOptions::embed_budget`]). Its frames follow at
+    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default.
     pub fn recall(mut self, options: RecallOptions) -> Self {
         self.recall = options;
         if self.recall.embed_budget.is_some() {

@@ -145,9 +145,10 @@ pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
     /// Chat template that replaces the model file's: a built-in template of the model's family
-    /// (`Some("chatml".into())`, `llama3`, `gemma`, `mistral`), or a file with Jinja source. If it does not work, the load fails with [`EngineError::Template`]. Default: `None`,
-    /// the file's template. If that template is absent or does not work, the model loads and raw
-    /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
+    /// (`Some("chatml".into())`, `llama3`, `gemma`, `mistral`), or a file with Jinja source. If it
+    /// does not work, the load fails with [`EngineError::Template`]. Default: `None`, the file's
+    /// template. If that template is absent or does not work, the model loads and raw prompts work;
+    /// [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
     /// Device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best device that
     /// opens and has enough memory for the model.

@@ -222,7 +222,8 @@ struct LocalEnd {
     turns_after: u16,
 }
 
-/// Message number of a [`Cancel`](crate::ask::Cancel) or a [`CancelHeard`](crate::ask::CancelHeard).
+/// Message number of a [`Cancel`](crate::ask::Cancel) or a
+/// [`CancelHeard`](crate::ask::CancelHeard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelId {
     Cancel(usize),

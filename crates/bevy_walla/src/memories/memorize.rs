@@ -60,8 +60,8 @@ impl RememberCommands for Commands<'_, '_> {
     }
 }
 
-/// Turns of the conversation become entries of the agent's [`AgentMemory`], so that it remembers what
-/// the engine's context no longer holds. [`MemoryTexts`] has their texts.
+/// Turns of the conversation become entries of the agent's [`AgentMemory`], so that it remembers
+/// what the engine's context no longer holds. [`MemoryTexts`] has their texts.
 ///
 /// Exchanges become entries when their replies end, observations
 /// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
@@ -95,7 +95,7 @@ impl Default for Memorizes {
     }
 }
 
-/// A turn that an agent [memorises](Memorises), for [`MemoryTexts`].
+/// A turn that an agent [memorizes](Memorizes), for [`MemoryTexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryTurn<'a> {
@@ -114,7 +114,7 @@ pub struct MemoryTurn<'a> {
     pub text: &'a str,
 }
 
-/// Texts of [memorised](Memorises) turns: a resource, so that a game can write them in its own
+/// Texts of [memorized](Memorizes) turns: a resource, so that a game can write them in its own
 /// language. `None` skips the turn.
 ///
 /// # Examples

@@ -1,4 +1,5 @@
-//! Settings and components that contradict the app, and engines that do not start, are reported in the log.
+//! Settings and components that contradict the app, and engines that do not start, are reported in
+//! the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};

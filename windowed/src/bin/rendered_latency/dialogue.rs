@@ -83,7 +83,7 @@ impl Asks {
                 Ask::new(agent, question.unwrap_or_default())
             }
             Self::Prompts { tokens, words, random } => {
-                Ask::new(agent, Prompt::Raw(prompt(*tokens, words, random).into()))
+                Ask::new(agent, Prompt::Raw(prompt(*tokens, words, random)))
             }
         }
     }

@@ -111,7 +111,8 @@ pub fn request(seller: &str) -> Option<String> {
 /// The actions of a guest, if it sells anything.
 fn actions(seller: &str) -> Option<AgentActions> {
     let names: Vec<&str> = wares(seller).map(|ware| ware.name).collect();
-    let actions = || AgentActions::new().allow::<Sell>().choices::<Sell>("item", names.iter().copied());
+    let actions =
+        || AgentActions::new().allow::<Sell>().choices::<Sell>("item", names.iter().copied());
     (!names.is_empty()).then(actions)
 }
 

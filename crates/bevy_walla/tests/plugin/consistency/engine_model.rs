@@ -91,7 +91,8 @@ impl EngineModel {
         })))
     }
 
-    /// A function that returns a client, for [`EngineSetup::client`](bevy_walla::engines::EngineSetup::client).
+    /// A function that returns a client, for
+    /// [`EngineSetup::client`](bevy_walla::engines::EngineSetup::client).
     pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
         let engine = self.clone();
         move || Box::new(engine.clone())
