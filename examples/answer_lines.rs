@@ -21,10 +21,10 @@ use std::io::{BufRead, Write};
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::{
-    ActionSet, ActionSpec, Actions, Agent, AgentSpec, Call, Engine, FinishReason, Prompt, Reply,
-    Sampling, Speaker, Turn,
+    ActionSet, ActionSpec, Actions, Agent, AgentSpec, Call, Engine, EngineOptions, FinishReason,
+    Prompt, Reply, Sampling, Speaker, Turn,
 };
-use walla_examples::{ModelArgs, ModelSource, fail};
+use walla_examples::{ModelArgs, fail};
 
 /// Answers conversations from lines of JSON.
 #[derive(Parser)]
@@ -49,7 +49,9 @@ async fn main() {
 }
 
 async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
-    let engine = open(arguments)?.start().await?;
+    // One slot more than active agents: the previous agent may not be removed yet.
+    let options = arguments.model.options(arguments.agents + 1)?;
+    let engine = Engine::start(EngineOptions { max_prefill_tokens: Some(128), ..options }).await?;
     let mut waiting: VecDeque<Waiting> = VecDeque::new();
     for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
         let line = line?;
@@ -64,7 +66,7 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
             Ok((spec, question)) => {
                 let has_actions = spec.actions.is_some();
                 let agent = engine.agent_with(spec);
-                let reply = agent.ask_with(question);
+                let reply = agent.ask(question);
                 Ok((agent, reply, has_actions))
             }
             Err(reason) => Err(format!("line {number}: {reason}")),
@@ -75,21 +77,6 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
     }
     engine.stop().await; // closes the device before the program ends
     Ok(())
-}
-
-fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
-    let model = &arguments.model;
-    let builder = match model.source()? {
-        ModelSource::Path(path) => Engine::open(path),
-        ModelSource::Static(bytes) => Engine::from_static(bytes),
-    };
-    let builder = builder.device(&model.device).context_tokens(model.context);
-    // One slot more than active agents: the previous agent may not be removed yet.
-    let builder = builder.max_agents(arguments.agents + 1).max_prefill_tokens(128);
-    Ok(match model.threads {
-        Some(threads) => builder.threads(threads),
-        None => builder,
-    })
 }
 
 /// An agent with the history, and its prompt: the last message if it is the user's, else the

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use walla::{Agent, Engine, ReplyError, SentenceSplitter};
-use walla_examples::{ModelArgs, ModelSource, REGULARS, fail};
+use walla_examples::{ModelArgs, REGULARS, fail};
 
 /// Two characters answer the same question at the same time.
 #[derive(Parser)]
@@ -34,7 +34,7 @@ async fn main() {
 }
 
 async fn talk(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let engine = open(&arguments.model)?.start().await?;
+    let engine = Engine::start(arguments.model.options(2)?).await?;
     let patience = Duration::from_secs_f64(arguments.patience.clamp(0.1, 3_600.0));
     println!("You: {}", arguments.question);
     let [smith, keeper, ..] = REGULARS;
@@ -46,18 +46,6 @@ async fn talk(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     first.and(second)?;
     engine.stop().await; // closes the device before the program ends
     Ok(())
-}
-
-fn open(arguments: &ModelArgs) -> Result<walla::EngineBuilder, String> {
-    let builder = match arguments.source()? {
-        ModelSource::Path(path) => Engine::open(path),
-        ModelSource::Static(bytes) => Engine::from_static(bytes),
-    };
-    let builder = builder.device(&arguments.device).context_tokens(arguments.context).max_agents(2);
-    Ok(match arguments.threads {
-        Some(threads) => builder.threads(threads),
-        None => builder,
-    })
 }
 
 /// Prints an agent's answer, a sentence at a time.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bevy_app::{ScheduleRunnerPlugin, prelude::*};
 use bevy_ecs::prelude::*;
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use clap::Parser;
 use serde::Deserialize;
 use walla_examples::{ModelArgs, fail};
@@ -76,7 +76,7 @@ fn open(mut commands: Commands, shop: Res<Shop>) {
         .spawn((
             Agent::persona(persona),
             AgentSampling::greedy(),
-            Actions::new().allow::<Sell>().choices::<Sell>("item", items),
+            AgentActions::new().allow::<Sell>().choices::<Sell>("item", items),
         ))
         .observe(|sentence: On<ReplySentence>| println!("Greta: {}", sentence.text))
         .observe(sell)

@@ -14,8 +14,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::{
-    Agent, AgentSpec, AskOptions, EncodeOptions, Engine, EngineBuilder, EngineOptions, Prompt,
-    Sampling, Usage,
+    Agent, AgentSpec, AskOptions, EncodeOptions, Engine, EngineOptions, Prompt, Sampling, Usage,
 };
 use walla_benches::models::{Models, Named};
 use walla_benches::{machine, output};
@@ -65,9 +64,9 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
     println!("|---|---|---|---|---|");
     let mut rows = Vec::new();
     for Named { name, source, is_synthetic } in models {
-        let builder = Engine::with_options(EngineOptions::new(source));
-        let builder = if is_synthetic { builder.template("chatml") } else { builder };
-        let row = measure(&args, &name, builder).await?;
+        let template = is_synthetic.then(|| "chatml".into());
+        let options = EngineOptions { template, ..EngineOptions::new(source) };
+        let row = measure(&args, &name, options).await?;
         print(&row);
         rows.push(row);
     }
@@ -100,7 +99,7 @@ fn persona(engine: &Engine, tokens: usize, round: usize) -> Result<String, Box<d
 
 /// The counts of a reply, and its text.
 async fn ask(agent: &Agent, prompt: Prompt, seed: u64) -> Result<(Usage, String), Box<dyn Error>> {
-    let mut reply = agent.ask_with_options(prompt, AskOptions::seed(seed));
+    let mut reply = agent.ask_with(prompt, AskOptions::seed(seed));
     let mut text = String::new();
     while let Some(delta) = reply.next().await {
         text += delta?.text();
@@ -162,18 +161,17 @@ async fn round(
     Ok(rows)
 }
 
-async fn measure(args: &Args, name: &str, builder: EngineBuilder) -> Result<Value, Box<dyn Error>> {
-    let builder = builder
-        .device(&*args.device)
-        .context_tokens(u32::try_from(args.persona_tokens)?.next_multiple_of(64) + 1_024)
-        .max_agents(4)
-        .background_prefill(false)
-        .fallback(false);
-    let builder = match args.threads {
-        Some(threads) => builder.threads(threads),
-        None => builder,
+async fn measure(args: &Args, name: &str, model: EngineOptions) -> Result<Value, Box<dyn Error>> {
+    let options = EngineOptions {
+        device: args.device.clone(),
+        context_tokens: u32::try_from(args.persona_tokens)?.next_multiple_of(64) + 1_024,
+        max_agents: Some(4),
+        background_prefill: false,
+        fallback: false,
+        threads: args.threads,
+        ..model
     };
-    let engine = builder.start().await?;
+    let engine = Engine::start(options).await?;
     let device = engine.model().ok_or("no model")?.device_line();
     let mut rounds = Vec::new();
     // The first round is not counted: buffers are new in it.

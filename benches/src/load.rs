@@ -99,7 +99,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The demo model as a file.
 #[cfg(feature = "demo")]
 fn demo() -> Result<PathBuf, Box<dyn Error>> {
-    let bevy_walla::ModelSource::Static(bytes) = bevy_walla::ModelSource::demo() else {
+    let bevy_walla::options::ModelSource::Static(bytes) = bevy_walla::options::ModelSource::demo()
+    else {
         return Err("the demo model is part of the program".into());
     };
     let path = std::env::temp_dir().join("walla-demo.gguf");

@@ -22,8 +22,7 @@ use walla::record::{Recorder, Recording, Replay, Session};
 use walla_benches::{machine, output};
 use walla_runtime::{
     AgentId, AgentSpec, Capabilities, Command, Engine, EngineClient, EngineOptions, EngineState,
-    EngineStats, Event, FrameBudget, InlineText, ModelSource, Pacing, Prompt, ReplyEvent, ReplyId,
-    TrySendError,
+    EngineStats, Event, FrameBudget, InlineText, Pacing, Prompt, ReplyEvent, ReplyId, TrySendError,
 };
 use walla_types::Sampling;
 
@@ -94,7 +93,7 @@ fn options(agents: u32) -> EngineOptions {
         threads: Some(1),
         max_agents: Some(agents),
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::demo())
+        ..EngineOptions::demo()
     }
 }
 

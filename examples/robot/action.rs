@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bevy_walla::Action;
+use bevy_walla::actions::schemars::{self, JsonSchema};
+use bevy_walla::actions::{Action, ActionPolicy};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use serde::Deserialize;
 
 use crate::base::Task;
@@ -111,8 +111,8 @@ impl Order for Charge {
 ///
 /// A result never leads to a new action, because only the asks of [orders](crate::talk) may act:
 /// their policy is [`ActionPolicy::Auto`].
-pub fn actions() -> Actions {
-    Actions::new()
+pub fn actions() -> AgentActions {
+    AgentActions::new()
         .policy(ActionPolicy::Off)
         .allow::<Goto>()
         .choices::<Goto>("place", house::place_names())
@@ -180,7 +180,7 @@ mod tests {
     fn the_choices_are_those_of_the_house() {
         let actions = actions();
         assert_eq!(actions.fault(), None);
-        let text = |spec: &bevy_walla::ActionSpec| spec.parameters().to_string();
+        let text = |spec: &bevy_walla::actions::ActionSpec| spec.parameters().to_string();
         let all: String = actions.specs().iter().map(text).collect();
         for name in house::place_names().chain(house::item_names()) {
             assert!(all.contains(name), "{name} in {all}");

@@ -40,11 +40,11 @@ struct Arguments {
 
 fn main() {
     let arguments = Arguments::parse();
-    let plugin = arguments.model.plugin(1).unwrap_or_else(|error| fail(error));
-    let mut app = App::new();
+    let mut options = arguments.model.options(1).unwrap_or_else(|error| fail(error));
     // The default budget is for frames at 60 Hz.
-    let plugin = plugin.budget(Duration::from_millis(2));
-    app.add_plugins((plugin, base::BasePlugin, talk::TalkPlugin));
+    options.budget = Duration::from_millis(2).into();
+    let mut app = App::new();
+    app.add_plugins((WallaPlugin::new(options), base::BasePlugin, talk::TalkPlugin));
     // A loop of a few small systems is more punctual on one thread than on several.
     for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
         schedule.set_executor(SingleThreadedExecutor::new());

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::CallId;
+use bevy_walla::actions::{ActionPolicy, CallId, CallRefused};
 use bevy_walla::prelude::*;
 
 use crate::action::{Charge, Clean, Deliver, Fetch, Goto, Order, Stop, Wait, actions};
@@ -98,7 +98,7 @@ fn order(
     orders.given += 1;
     (orders.ticks_since, orders.idle_ticks) = (0, 0);
     println!("human: {words}");
-    commands.trigger(Ask::new(robot, words).acting(ActionPolicy::Auto));
+    commands.trigger(Ask::new(robot, words).with_policy(ActionPolicy::Auto));
 }
 
 /// Checks a call. The base begins its task, or the agent hears why not.
@@ -152,6 +152,7 @@ pub fn print_summary(world: &World) {
 
 #[cfg(test)]
 mod tests {
+    use bevy_walla::conversation::Speaker;
     use bevy_walla::scripted::ScriptedEngine;
 
     use super::*;
@@ -166,7 +167,7 @@ mod tests {
             is_order.then(|| ("goto".to_owned(), goto.clone())).into_iter().collect()
         });
         let mut app = App::new();
-        let plugin = WallaPlugin::with_engine_client(engine.new_client());
+        let plugin = WallaPlugin::new(&engine);
         app.add_plugins((plugin, BasePlugin, TalkPlugin));
         app
     }

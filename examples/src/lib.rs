@@ -8,7 +8,7 @@ mod remote;
 
 use std::io::Write;
 
-pub use bevy_walla::ModelSource;
+pub use bevy_walla::options::ModelSource;
 pub use measure::{HostLoad, Times, print_table};
 pub use model::ModelArgs;
 pub use personas::{Persona, REGULARS, Ware, name, persona};

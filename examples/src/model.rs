@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use bevy_walla::{EngineOptions, ModelSource, WallaPlugin};
+use bevy_walla::options::ModelSource;
+use bevy_walla::{EngineOptions, WallaPlugin};
 use clap::Args;
 
 /// Flags of every example.
@@ -55,7 +56,7 @@ impl ModelArgs {
     /// # Errors
     /// As [`ModelArgs::source`].
     pub fn plugin(&self, agents: u32) -> Result<WallaPlugin, String> {
-        self.options(agents).map(WallaPlugin::with_options)
+        self.options(agents).map(WallaPlugin::new)
     }
 }
 

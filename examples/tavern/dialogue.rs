@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::actions::ActionPolicy;
 use bevy_walla::prelude::*;
 use walla_examples::{name, persona};
 
@@ -175,7 +176,7 @@ fn pass_on(mut guests: Query<(&mut Guest, &Neighbor)>, mut commands: Commands) {
 /// Every few seconds the visitor asks a guest, who answers after the current reply.
 fn visit(
     guests: Query<(Entity, &Guest)>,
-    sellers: Query<Entity, With<Actions>>,
+    sellers: Query<Entity, With<AgentActions>>,
     mut evening: ResMut<Evening>,
     printer: Res<PrintHandle>,
     mut commands: Commands,
@@ -191,7 +192,7 @@ fn visit(
     let persona = persona(place);
     let words = if turn.is_multiple_of(2) {
         for left in &sellers {
-            commands.entity(left).remove::<Actions>();
+            commands.entity(left).remove::<AgentActions>();
         }
         if let Some(actions) = trade::actions(&persona) {
             commands.entity(agent).insert(actions);
@@ -202,7 +203,7 @@ fn visit(
     };
     if let Some(words) = words {
         printer.print(evening.line("Visitor", &format!("({}?) {words}", name(place))));
-        commands.trigger(Ask::new(agent, words).tagged(VISITOR).acting(ActionPolicy::Auto));
+        commands.trigger(Ask::new(agent, words).with_tag(VISITOR).with_policy(ActionPolicy::Auto));
     }
 }
 

@@ -90,10 +90,10 @@ fn plugin(arguments: &Arguments) -> Result<WallaPlugin, String> {
     {
         let name = arguments.model.model.as_ref().map(|name| name.to_string_lossy());
         if let Some(options) = arguments.remote.options(name.as_deref()) {
-            return Ok(WallaPlugin::remote(options));
+            return Ok(WallaPlugin::new(options));
         }
     }
-    load(arguments).map(WallaPlugin::with_engine)
+    load(arguments).map(WallaPlugin::new)
 }
 
 /// Loads the model before the measurements: a broken file is reported at once.

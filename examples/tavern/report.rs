@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bevy_walla::FirstTokenTimes;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::FirstTokenTimes;
 use walla_examples::{Times, print_table};
 
 /// Measurements of one evening.

@@ -2,8 +2,9 @@
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::actions::ActionPolicy;
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use serde::Deserialize;
 use walla_examples::{Persona, Ware};
 
@@ -54,9 +55,9 @@ impl Plugin for TradePlugin {
 /// Guests have it only while the visitor is at their table: a small model talks better without a
 /// list of actions. Even then they do not sell to each other: the policy of the visitor's asks is
 /// [`ActionPolicy::Auto`], and that of all others is [`ActionPolicy::Off`].
-pub fn actions(persona: &Persona) -> Option<Actions> {
+pub fn actions(persona: &Persona) -> Option<AgentActions> {
     let items = persona.wares.iter().map(|ware| ware.item);
-    let actions = Actions::new().allow::<Sell>().choices::<Sell>("item", items);
+    let actions = AgentActions::new().allow::<Sell>().choices::<Sell>("item", items);
     (!persona.wares.is_empty()).then(|| actions.policy(ActionPolicy::Off))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use walla_runtime::{
-    AgentSpec, Command, Engine, EngineOptions, EngineState, ModelSource, Pacing, Prompt, ReplyEvent,
+    AgentSpec, Command, Engine, EngineOptions, EngineState, Pacing, Prompt, ReplyEvent,
 };
 use walla_tests::data;
 use walla_types::{Sampling, TokenId};
@@ -24,7 +24,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
         max_agents: Some(4),
         context_tokens: 128,
         budget: budget.into(),
-        ..EngineOptions::new(ModelSource::Path(model.to_owned()))
+        ..EngineOptions::model(model.to_owned())
     };
     let engine = Engine::start(options).expect("options are valid");
     let client = engine.client(Pacing::default()).expect("there is room");

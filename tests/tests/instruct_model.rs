@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use walla::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Constraint, Engine,
-    Prompt, Sampling,
+    EngineOptions, Prompt, Sampling,
 };
 use walla_runtime::{AgentId, Client, Command, Engine as Runtime, EngineState, Pacing, ReplyEvent};
 
@@ -29,7 +29,8 @@ fn spec(persona: &str, max_reply_tokens: u32) -> AgentSpec {
 #[tokio::test]
 #[ignore = "needs a downloaded model: cargo xtask real-model"]
 async fn it_answers_acts_and_keeps_to_a_schema() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::open(path()).threads(2).start().await?;
+    let engine =
+        Engine::start(EngineOptions { threads: Some(2), ..EngineOptions::model(path()) }).await?;
     let tutor = engine.agent_with(spec("You answer with a number.", 16));
     let sum = tutor.ask("What is 2 + 3?").finish().await?;
     assert!(sum.text.contains('5'), "{sum:?}");
@@ -43,7 +44,7 @@ async fn it_answers_acts_and_keeps_to_a_schema() -> Result<(), Box<dyn Error>> {
     let constraint = Some(Constraint::json_schema(schema.to_string()));
     let elder = engine.agent_with(spec("You are the elder of a village and give quests.", 60));
     let options = AskOptions { constraint, ..AskOptions::default() };
-    let quest = elder.ask_with_options(Prompt::Chat("A quest, please.".into()), options).finish();
+    let quest = elder.ask_with("A quest, please.", options).finish();
     let quest = quest.await?.text;
     assert!(jsonschema::is_valid(&schema, &serde_json::from_str::<Value>(&quest)?), "{quest}");
 
@@ -71,10 +72,10 @@ struct Game {
 
 impl Game {
     fn start() -> Result<Self, Box<dyn Error>> {
-        let options = walla_runtime::EngineOptions {
+        let options = EngineOptions {
             device: "cpu".into(),
             threads: Some(1),
-            ..walla_runtime::EngineOptions::new(walla_runtime::ModelSource::Path(path()))
+            ..EngineOptions::new(walla_runtime::ModelSource::Path(path()))
         };
         let engine = Runtime::start(options)?;
         while matches!(engine.state(), EngineState::Loading { .. }) {

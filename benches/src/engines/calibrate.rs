@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use bevy_walla::ReplyId;
 use bevy_walla::engine::{AgentId, AgentSpec, Command, EngineClient, Prompt, ReplyEvent};
 use bevy_walla::remote::{Dialect, RemoteEngine, RemoteOptions};
+use bevy_walla::reply::ReplyId;
 
 use crate::server::Latencies;
 

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::engines::{EngineSet, EngineSetup, WallaEngines};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineOptions, EngineSetup, ModelSource, WallaEngines};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -106,17 +109,15 @@ fn hear(
 }
 
 pub fn measure(plan: Plan) -> Result<Value, Box<dyn Error>> {
-    let mut plugin = if plan.has_default {
-        WallaPlugin::default().several_engines()
+    let default = if plan.has_default {
+        EngineSetup::default()
     } else {
-        let none = ScriptedEngine::new(|_, _| String::new());
-        WallaPlugin::with_engine_client(none.new_client()).several_engines()
+        EngineSetup::from(&ScriptedEngine::new(|_, _| String::new()))
     };
-    for (name, setup) in plan.engines {
-        plugin = plugin.engine(name, setup);
-    }
+    let set = EngineSet::new("default", default);
+    let engines = plan.engines.into_iter().fold(set, |set, (name, setup)| set.with(name, setup));
     let mut app = App::new();
-    app.add_plugins(plugin)
+    app.add_plugins(WallaPlugin::engines(engines))
         .insert_resource(Talk { pause_seconds: plan.pause_seconds, random: 1, ..Talk::default() })
         .add_systems(Update, (hear, ask).chain());
     let begin = Instant::now();

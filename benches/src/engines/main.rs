@@ -166,7 +166,7 @@ fn collect<const N: usize>(
 fn run(
     args: &Args,
     has_default: bool,
-    engines: Vec<(String, bevy_walla::EngineSetup)>,
+    engines: Vec<(String, bevy_walla::engines::EngineSetup)>,
     groups: Vec<Group>,
     pause_seconds: f64,
 ) -> Result<Value, Box<dyn Error>> {

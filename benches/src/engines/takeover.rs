@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::engines::{EngineSet, EngineSetup, HealthRules, WallaEngines};
 use bevy_walla::prelude::*;
 use bevy_walla::remote::RemoteOptions;
-use bevy_walla::{HealthRules, WallaEngines};
 use serde_json::{Value, json};
 
 /// The agents' limit for the first output of the server.
@@ -26,7 +27,8 @@ pub fn measure(asks: usize, frame_rate: u32) -> Result<Value, Box<dyn Error>> {
     options.retries.max_retries = 0;
     // Each ask waits for the deadline.
     let health = HealthRules { max_failures: u32::MAX, ..HealthRules::default() };
-    let plugin = WallaPlugin::default().health(health).engine("cloud", options);
+    let engines = EngineSet::new("default", EngineSetup::default()).with("cloud", options);
+    let plugin = WallaPlugin::engines(engines.health(health));
     let mut app = App::new();
     app.add_plugins(plugin).init_resource::<Firsts>().add_observer(
         |delta: On<ReplyDelta>, mut firsts: ResMut<Firsts>| {

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bevy_walla::{EncodeOptions, Sampling, Tokenizer};
+use bevy_walla::agent::Sampling;
+use bevy_walla::tokens::{EncodeOptions, Tokenizer};
 use walla_benches::game::{Game, Values};
 use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Event, Prompt, ReplyEvent, ReplyId, Speaker, Turn, Usage,

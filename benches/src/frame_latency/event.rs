@@ -6,7 +6,7 @@ use std::fmt;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::ModelSource;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use serde_json::{Value, json};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bevy_walla::{FirstTokenTimes, Usage};
+use bevy_walla::reply::{FirstTokenTimes, Usage};
 use serde_json::{Value, json};
 
 use crate::fields::{Found, count, list};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use bevy_walla::ModelSource;
+use bevy_walla::options::ModelSource;
 
 /// The demo model.
 #[cfg(feature = "demo")]

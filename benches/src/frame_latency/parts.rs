@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use bevy_walla::{BudgetStats, EngineStats};
+use bevy_walla::diagnostics::{BudgetStats, EngineStats};
 use serde_json::{Value, json};
 use walla_benches::machine::Power;
 use walla_benches::output;

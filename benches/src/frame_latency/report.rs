@@ -304,7 +304,7 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use bevy_walla::EngineStats;
+    use bevy_walla::diagnostics::EngineStats;
     use clap::Parser;
     use walla_benches::machine::Power;
 

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{BucketError, Engine, EngineClient, EngineState, Pacing};
+use bevy_walla::engines::EngineSetup;
+use bevy_walla::options::{FrameBudget, ModelSource};
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineStats, FrameBudget, ModelSource};
 use serde_json::{Value, json};
 use walla_benches::machine::{Power, PowerMeter};
 use walla_trace::{TraceFile, host_span, now_nanos};
@@ -197,11 +200,11 @@ impl<'a> Bench<'a> {
     fn add_walla(&mut self, app: &mut App, cell: &Cell) -> Result<(), Box<dyn Error>> {
         let engine = self.engine(cell)?;
         if cell.mode == Mode::Walla {
-            app.add_plugins(WallaPlugin::with_engine(engine));
+            app.add_plugins(WallaPlugin::new(engine));
         } else {
             let client = Waiting::new(engine.client(Pacing::default())?);
             let new_client = move || Box::new(client.clone()) as Box<dyn EngineClient>;
-            app.add_plugins(WallaPlugin::with_engine_client(new_client));
+            app.add_plugins(WallaPlugin::new(EngineSetup::client(new_client)));
         }
         let Arguments { reply_tokens, voice_rate, prefill_event, digits, .. } = *self.arguments;
         talk::add_talk(app, cell.agents, reply_tokens, voice_rate);

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::Sampling;
 use bevy_walla::prelude::*;
-use bevy_walla::{Sampling, TokenMask, Tokenizer};
+use bevy_walla::reply::SpeechState;
+use bevy_walla::tokens::{TokenMask, Tokenizer};
 
 use crate::voices::Voices;
 

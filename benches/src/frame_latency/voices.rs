@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
-use bevy_walla::Usage;
+use bevy_walla::reply::Usage;
 
 use crate::first_token::Asks;
 use crate::measure::Times;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bevy_walla::EngineStats;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     Capabilities, Client, Command, EngineClient, EngineState, Event, TrySendError,
 };

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
+use walla::EngineOptions;
 use walla::recall::{AgentRecall, Memory};
 use walla::{AgentSpec, Engine, Sampling};
 
@@ -120,7 +121,9 @@ pub fn run(args: &Args) -> Result<Value, Box<dyn Error>> {
 }
 
 async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
-    let engine = Engine::demo().max_agents(args.agents).context_tokens(1_024).start().await?;
+    let engine =
+        Engine::start(EngineOptions { max_agents: Some(args.agents), ..EngineOptions::demo() })
+            .await?;
     let facts = facts();
     let lore: String = facts.iter().map(|fact| format!("{}\n\n", fact.text)).collect();
     let mut lore = Memory::from_lore_text(&lore)?;

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use walla::recall::{AgentRecall, Entry, Memory, Recall, RecallOptions};
-use walla::{
-    AgentSpec, Embedder, EmbedderOptions, EngineOptions, ModelSource, Prompt, ReplyEvent, memory,
-};
+use walla::{AgentSpec, Embedder, EmbedderOptions, EngineOptions, Prompt, ReplyEvent, memory};
 use walla_runtime::{AgentId, Command, Engine, EngineClient, EngineState, Pacing, ReplyId};
 
 #[derive(Debug, clap::Args)]
@@ -93,7 +91,7 @@ fn measure(
     recall: &Recall,
     knows: Option<AgentRecall>,
 ) -> Result<Value, Box<dyn Error>> {
-    let mut options = EngineOptions::new(ModelSource::demo());
+    let mut options = EngineOptions::demo();
     options.threads = Some(args.threads);
     options.max_agents = Some(args.agents as u32);
     let engine = Engine::start(options)?;

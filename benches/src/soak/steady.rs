@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
-use bevy_walla::FinishReason;
+use bevy_walla::engine::Pacing;
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::FinishReason;
 use serde_json::{Value, json};
 use walla::Engine;
 
@@ -85,9 +87,14 @@ impl Counts {
     }
 }
 
+fn options(agents: usize) -> EngineOptions {
+    let max_agents = Some(agents as u32);
+    EngineOptions { device: "cpu".into(), max_agents, ..EngineOptions::demo() }
+}
+
 /// All agents answer through the async API, each as soon as its last reply has ended.
 async fn async_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
-    let engine = Engine::demo().device("cpu").max_agents(agents as u32).start().await?;
+    let engine = Engine::start(options(agents)).await?;
     let start = Instant::now();
     let mut counts = Counts::default();
     let talkers: Vec<_> = (0..agents).map(|n| engine.agent(persona(n))).collect();
@@ -162,8 +169,8 @@ fn count_ends(
 
 fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
     let mut app = App::new();
-    let plugin = WallaPlugin::default().device("cpu").max_agents(agents as u32).free_running();
-    app.add_plugins(plugin.budget(None))
+    let options = EngineOptions { budget: FrameBudget::Unlimited, ..options(agents) };
+    app.add_plugins(WallaPlugin::new(options).pacing(Pacing::FreeRunning))
         .init_resource::<Soak>()
         .init_resource::<Ends>()
         .add_systems(bevy_app::Update, (count_ends, ask_idle).chain());

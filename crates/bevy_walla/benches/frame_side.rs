@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
 use hdrhistogram::Histogram;
 use serde::Deserialize;
@@ -186,8 +186,13 @@ fn act(call: On<ActionCall<Give>>, mut acted: ResMut<Acted>, mut commands: Comma
 
 fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let mut app = App::new();
-    let plugin = WallaPlugin::with_engine_client(engine().new_client());
-    app.add_plugins(if crowd.is_routed { plugin.several_engines() } else { plugin })
+    let engine = engine();
+    let plugin = if crowd.is_routed {
+        WallaPlugin::engines(bevy_walla::engines::EngineSet::new("default", &engine))
+    } else {
+        WallaPlugin::new(&engine)
+    };
+    app.add_plugins(plugin)
         .init_resource::<Heard>()
         .init_resource::<Acted>()
         .add_action::<Give>()
@@ -202,7 +207,7 @@ fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -
         let mut agent = app.world_mut().spawn(parts);
         if acts {
             agent.insert(
-                Actions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
+                AgentActions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
             );
         }
         let agent =

@@ -1,14 +1,16 @@
 //! Actions as types of the game.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 
 use bevy_app::App;
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{Action, CallId, action_name};
 
-use crate::actions::{AgentCalled, CallRefused};
+use crate::actions::{AgentActions, AgentCalled, CallRefused};
 
 /// An agent called an action of the type `T`: an event on the agent and a message, in the order of
 /// its text. The fields of the action are fields of the event.
@@ -17,8 +19,8 @@ use crate::actions::{AgentCalled, CallRefused};
 /// ```
 /// # use bevy_app::App;
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::actions::schemars::{self, JsonSchema};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::schemars::{self, JsonSchema};
 /// use serde::Deserialize;
 ///
 /// /// Opens the gate.
@@ -56,7 +58,7 @@ impl<T: Action> Deref for ActionCall<T> {
 /// Adds actions to an app.
 pub trait AddAction {
     /// Calls of this action arrive as [`ActionCall<T>`]. The agents that may call it have it in
-    /// their component [`Actions`](crate::Actions).
+    /// their component [`AgentActions`](crate::AgentActions).
     fn add_action<T: Action>(&mut self) -> &mut Self;
 }
 
@@ -117,4 +119,30 @@ fn publish<T: Action>(world: &mut World, called: &AgentCalled) -> Result<(), Str
     world.write_message(message);
     world.trigger(event);
     Ok(())
+}
+
+/// Agents with new or changed actions.
+type ChangedActions<'w, 's> =
+    Query<'w, 's, (Entity, &'static AgentActions), (Changed<AgentActions>, Allow<Disabled>)>;
+
+/// Actions that are allowed as types whose calls no event of the type delivers.
+pub(crate) fn warn_of_untyped_actions(
+    changed: ChangedActions,
+    types: Option<Res<ActionTypes>>,
+    mut warned: Local<HashSet<String>>,
+    _here: NonSendMarker,
+) {
+    for (agent, actions) in &changed {
+        let is_added = |name: &str| types.as_ref().is_some_and(|types| types.has(name));
+        for name in actions.typed().filter(|name| !is_added(name)) {
+            if warned.insert(name.to_owned()) {
+                tracing::warn!(
+                    target: "walla::load",
+                    %agent,
+                    action = name,
+                    "no add_action for the type of this action: its calls arrive as AgentCalled only"
+                );
+            }
+        }
+    }
 }

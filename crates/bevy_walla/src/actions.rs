@@ -1,4 +1,4 @@
-//! Actions of agents: the component [`Actions`], the events of calls, and results.
+//! Actions of agents: the component [`AgentActions`], the events of calls, and results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,15 @@ use bevy_ecs::component::Component;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{
-    ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ReplyId, ResultError,
-    UnmarkedCalls,
-};
+use walla_runtime::ReplyId;
 
 use crate::agent::setting_removed;
+
+#[cfg(feature = "actions")]
+pub use walla_runtime::{Action, schemars};
+pub use walla_runtime::{
+    ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ResultError, UnmarkedCalls,
+};
 
 /// The actions that an agent can call, from its next reply on.
 ///
@@ -24,13 +27,14 @@ use crate::agent::setting_removed;
 /// A change of the actions or their choices changes the beginning of the agent's prompt. It is
 /// evaluated again, in spare time or at the next ask. Choices that change in play can be
 /// [unlisted](Self::unlisted_choices): a change of them costs nothing. An unusable action is not an
-/// error here: the agent's asks fail with [`ReplyError::Actions`](crate::ReplyError::Actions).
+/// error here: the agent's asks fail with
+/// [`ReplyError::Actions`](crate::reply::ReplyError::Actions).
 ///
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::actions::schemars::{self, JsonSchema};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::schemars::{self, JsonSchema};
 /// use serde::Deserialize;
 ///
 /// /// Hands an item over the counter.
@@ -40,10 +44,10 @@ use crate::agent::setting_removed;
 /// fn setup(mut commands: Commands) {
 ///     commands.spawn((
 ///         Agent::persona("You are Greta, the smith of Emberfall."),
-///         Actions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
+///         AgentActions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
 ///     ));
 /// }
-/// fn sell_out(mut smiths: Query<&mut Actions>) {
+/// fn sell_out(mut smiths: Query<&mut AgentActions>) {
 ///     for mut actions in &mut smiths {
 ///         actions.set_choices::<Give>("item", ["nails"]);
 ///     }
@@ -56,7 +60,7 @@ use crate::agent::setting_removed;
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
 #[component(on_remove = setting_removed, summary_tick)]
-pub struct Actions {
+pub struct AgentActions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
     max_calls: u32,
@@ -105,13 +109,13 @@ impl Fault {
     }
 }
 
-impl Default for Actions {
+impl Default for AgentActions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Actions {
+impl AgentActions {
     /// Default of [`result_wait`](Self::result_wait): two seconds, so that an action that no game
     /// code answers does not silence the agent.
     pub const RESULT_WAIT: Duration = Duration::from_secs(2);
@@ -130,7 +134,7 @@ impl Actions {
     /// Adds an action of the game's own type.
     #[cfg(feature = "actions")]
     #[must_use]
-    pub fn allow<T: walla_runtime::Action>(mut self) -> Self {
+    pub fn allow<T: Action>(mut self) -> Self {
         match ActionSpec::of::<T>() {
             Ok(spec) => {
                 let name = spec.name().to_owned();
@@ -151,7 +155,7 @@ impl Actions {
     /// when it is added.
     #[cfg(feature = "actions")]
     #[must_use]
-    pub fn choices<T: walla_runtime::Action>(
+    pub fn choices<T: Action>(
         mut self,
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
@@ -166,7 +170,7 @@ impl Actions {
     /// calls an action cannot name a choice that was removed, and takes another. For things that
     /// can run out, keep the choice and report in the result that nothing is left.
     #[cfg(feature = "actions")]
-    pub fn set_choices<T: walla_runtime::Action>(
+    pub fn set_choices<T: Action>(
         &mut self,
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
@@ -184,11 +188,11 @@ impl Actions {
     /// before:
     ///
     /// ```
+    /// # use bevy_walla::actions::schemars::{self, JsonSchema};
     /// # use bevy_walla::prelude::*;
-    /// # use bevy_walla::schemars::{self, JsonSchema};
     /// # #[derive(serde::Deserialize, JsonSchema)]
     /// # struct Give { item: String }
-    /// let actions = Actions::new()
+    /// let actions = AgentActions::new()
     ///     .allow::<Give>()
     ///     .choices::<Give>("item", ["horseshoe", "nails", "sword"])
     ///     .unlisted_choices::<Give>("item", ["nails"]); // in stock
@@ -198,7 +202,7 @@ impl Actions {
     /// A server has no other grammar, so it gets them with each ask.
     #[cfg(feature = "actions")]
     #[must_use]
-    pub fn unlisted_choices<T: walla_runtime::Action>(
+    pub fn unlisted_choices<T: Action>(
         mut self,
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
@@ -209,7 +213,7 @@ impl Actions {
 
     /// As [`unlisted_choices`](Self::unlisted_choices), of an agent that exists.
     #[cfg(feature = "actions")]
-    pub fn set_unlisted_choices<T: walla_runtime::Action>(
+    pub fn set_unlisted_choices<T: Action>(
         &mut self,
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
@@ -219,7 +223,7 @@ impl Actions {
 
     /// Removes an action.
     #[cfg(feature = "actions")]
-    pub fn forbid<T: walla_runtime::Action>(&mut self) {
+    pub fn forbid<T: Action>(&mut self) {
         self.remove(&walla_runtime::action_name::<T>());
     }
 
@@ -298,8 +302,8 @@ impl Actions {
         }
     }
 
-    /// Sets when the agent may call its actions. [`Ask::acting`](crate::Ask::acting) replaces it
-    /// for one ask.
+    /// Sets when the agent may call its actions. [`Ask::with_policy`](crate::Ask::with_policy)
+    /// replaces it for one ask.
     #[must_use]
     pub fn policy(self, policy: ActionPolicy) -> Self {
         Self { policy, ..self }
@@ -388,8 +392,8 @@ pub struct AgentCalled {
     pub call: Arc<Call>,
 }
 
-/// A call of an agent with [`Simulation`](crate::Simulation): nothing has happened, and neither
-/// [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
+/// A call of an agent with [`Simulation`](crate::agent::Simulation): nothing has happened, and
+/// neither [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
 ///
 /// Answer it with [`ActionCommands::action_result`], as a real one, if the simulation continues.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
@@ -438,12 +442,12 @@ pub struct CallRefused {
 /// [`ActionCommands::action_result`].
 ///
 /// The text becomes a turn of the [`Conversation`](crate::Conversation)
-/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)) that belongs to its call, in any order
-/// of several results. When the reply with the calls has ended and each of its calls has a result,
-/// or after [`Actions::result_wait`], the agent continues to speak: an [`Ask`](crate::Ask) of the
-/// kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of the ask that led to the
-/// call. Results of one frame lead to one reply. It may call actions again, in at most eight
-/// consecutive replies to results without another new turn.
+/// ([`Speaker::ActionResult`](crate::conversation::Speaker::ActionResult)) that belongs to its
+/// call, in any order of several results. When the reply with the calls has ended and each of its
+/// calls has a result, or after [`AgentActions::result_wait`], the agent continues to speak: an
+/// [`Ask`](crate::Ask) of the kind [`Prompt::Continue`](crate::ask::Prompt::Continue) with the tag
+/// of the ask that led to the call. Results of one frame lead to one reply. It may call actions
+/// again, in at most eight consecutive replies to results without another new turn.
 ///
 /// A result is refused ([`ResultRefused`]) if its call is not in the agent's conversation, because
 /// another agent made it or it was removed (a rewind, another conversation), if the call has a

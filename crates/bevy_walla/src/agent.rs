@@ -11,25 +11,28 @@ use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail, Route};
-use walla_types::{Sampling, TokenId};
+use walla_runtime::{AgentSpec, Detail, Route};
+use walla_types::TokenId;
 
-use crate::actions::Actions;
+use crate::actions::AgentActions;
 use crate::ask::{Ask, asks_written};
 use crate::bridge::EngineBridge;
 use crate::conversation::Conversation;
-use crate::fork::ForkOf;
 use crate::speech::Speech;
 
-/// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
+pub use crate::fork::{ForkCommands, ForkOf, Simulation};
+pub use walla_runtime::{Constraint, ConstraintError, ConstraintKind, ContextPolicy, MatchError};
+pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder};
+
+/// An agent of the engine: insert it, then send it an [`Ask`].
 ///
 /// All other properties of the agent are in required components, which are inserted with their
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`], [`Actions`] and [`AgentEngine`] are
-/// optional.
+/// first eight sets it to its default. [`AgentConstraint`], [`AgentActions`] and [`AgentEngine`]
+/// are optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -270,8 +273,8 @@ impl Default for ReplyLimits {
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
-/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning) carries
-/// it.
+/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::reply::ReplyReasoning)
+/// carries it.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -281,8 +284,8 @@ pub struct AgentContext(pub ContextPolicy);
 #[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
-    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
-    /// it takes seconds.
+    /// ([`ModelCard::thinking_switch`](crate::diagnostics::ModelCard::thinking_switch)). Default:
+    /// `false`, since it takes seconds.
     pub thinking: bool,
     /// Maximum tokens of reasoning in one reply; [`ReplyLimits`] does not count them. At the limit
     /// the engine closes the reasoning block, and the model speaks. Default: `512`.
@@ -305,12 +308,13 @@ impl Default for AgentReasoning {
 
 /// Condition on the text of the agent's replies, from the next reply on: a JSON schema, a regular
 /// expression, a choice or a grammar. The reply ends where the grammar ends, and then finishes with
-/// [`FinishReason::EndOfTurn`](crate::FinishReason::EndOfTurn); with another reason it is cut.
-/// Without the component, replies are free.
+/// [`FinishReason::EndOfTurn`](crate::reply::FinishReason::EndOfTurn); with another reason it is
+/// cut. Without the component, replies are free.
 ///
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::agent::Constraint;
 /// use bevy_walla::prelude::*;
 /// fn setup(mut commands: Commands) {
 ///     commands.spawn((
@@ -329,14 +333,16 @@ impl Default for AgentReasoning {
 pub struct AgentConstraint(pub Constraint);
 
 /// The engine of an agent, in an app with several
-/// ([`WallaPlugin::engine`](crate::WallaPlugin::engine)). Without the component, or with its
+/// ([`WallaPlugin::engines`](crate::WallaPlugin::engines)). Without the component, or with its
 /// default, it is the default engine. A change applies from the next reply on, and the conversation
-/// stays.
+/// stays. In an app with one engine, asks of an agent that names one fail with
+/// [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine).
 ///
 /// # Examples
 /// ```
 /// # use std::time::Duration;
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::agent::AgentEngine;
 /// use bevy_walla::prelude::*;
 /// fn setup(mut commands: Commands) {
 ///     // A remote engine; the local one takes over what it does not begin within 800 ms.
@@ -388,7 +394,7 @@ pub(crate) struct AgentParts {
     context: Option<Ref<'static, AgentContext>>,
     reasoning: Option<Ref<'static, AgentReasoning>>,
     constraint: Option<Ref<'static, AgentConstraint>>,
-    actions: Option<Ref<'static, Actions>>,
+    actions: Option<Ref<'static, AgentActions>>,
     engine: Option<Ref<'static, AgentEngine>>,
     fork_of: Option<&'static ForkOf>,
 }
@@ -443,6 +449,11 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.constraint)
             || changed(&self.actions)
             || changed(&self.engine)
+    }
+
+    /// Name of the engine that the agent demands.
+    pub(crate) fn engine_name(&self) -> Option<&Arc<str>> {
+        self.engine.as_ref()?.0.engine.as_ref()
     }
 
     /// Whether its level of detail has changed since the querying system last ran.

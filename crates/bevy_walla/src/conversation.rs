@@ -9,7 +9,10 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{History, MAX_EXCHANGES_KNOWN, Prompt, ReplyId, Speaker, Turn};
+use walla_runtime::{History, MAX_EXCHANGES_KNOWN, Prompt, ReplyId};
+
+pub use crate::save::ConversationError;
+pub use walla_runtime::{Speaker, Turn};
 
 /// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
 /// from the plugin's own additions.
@@ -45,11 +48,11 @@ pub(crate) enum Edit {
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
 /// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, after
-/// [`CancelHeard`](crate::CancelHeard) only the heard part.
+/// [`CancelHeard`](crate::ask::CancelHeard) only the heard part.
 ///
 /// Not added: a question whose reply never began, a reply that was cancelled or failed before its
 /// first text, a reply that consists only of reasoning, and an exchange of a
-/// [raw ask](crate::AskKind::Raw).
+/// [raw ask](crate::ask::Prompt::Raw).
 ///
 /// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
 /// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
@@ -67,6 +70,7 @@ pub(crate) enum Edit {
 ///
 /// # Examples
 /// ```
+/// # use bevy_walla::conversation::{Speaker, Turn};
 /// # use bevy_walla::prelude::*;
 /// let talk = Conversation::new([
 ///     Turn::new(Speaker::User, "Who are you?"),
@@ -150,9 +154,9 @@ impl Conversation {
     /// reply.
     ///
     /// `None` if the reply is [not in the conversation](Self), among them replies to [raw
-    /// asks](crate::AskKind::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also `None`
-    /// for a reply before the latest replacement of the conversation, and before the latest 16
-    /// replies.
+    /// asks](crate::ask::Prompt::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also
+    /// `None` for a reply before the latest replacement of the conversation, and before the latest
+    /// 16 replies.
     #[must_use]
     pub fn reply(&self, reply_id: ReplyId) -> Option<&str> {
         let mut latest = self.exchanges.iter().rev();

@@ -1,3 +1,5 @@
+//! Counters of the engine for Bevy's diagnostics, and what the engine reports.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +17,11 @@ use crate::engines::WallaEngines;
 use crate::reply::ReplyFinished;
 use crate::systems::WallaSystems;
 use crate::walla::Walla;
+
+pub use crate::walla::HostTimes;
+pub use walla_runtime::{
+    BudgetStats, DeviceInfo, EngineStats, ModelCard, TemplateError, TemplateState,
+};
 
 /// Adds walla's counters to Bevy's diagnostics: tokens per second, step and frame times, times to
 /// the first token, queue, pages, agents.
@@ -110,7 +117,7 @@ impl WallaDiagnosticsPlugin {
 
     /// A measurement of one engine of several: `tokens_per_second`, `step_ms`, `agents_active`,
     /// `replies` (of this app), `moved` (asks that a substitute has taken over) and `available` (0
-    /// or 1: [`Health`](crate::Health)). They are registered when the engine is first seen.
+    /// or 1: [`Health`]). They are registered when the engine is first seen.
     #[must_use]
     pub fn of_engine(name: &str, measurement: &str) -> DiagnosticPath {
         DiagnosticPath::from_components(["walla", "engines", name, measurement])

@@ -1,18 +1,16 @@
 //! Low-level interface of an engine: clients, commands, events and specifications of agents.
 //!
 //! Most games do not need this module. It is for programs that
-//! - share a running engine between apps, or with code outside of Bevy ([`Engine`],
-//!   [`WallaPlugin::with_engine`](crate::WallaPlugin::with_engine)),
+//! - share a running engine between apps, or with code outside of Bevy ([`Engine`]),
 //! - replace the engine of an app, for instance to record and replay its dialogue
-//!   ([`EngineClient`],
-//!   [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client)),
+//!   ([`EngineClient`], [`EngineSetup::client`](crate::engines::EngineSetup::client)),
 //! - check the commands that an app sends
 //!   ([`ScriptedEngine::commands`](crate::scripted::ScriptedEngine::commands)).
 //!
 //! [`Command`] and [`Event`] here are messages between a host and an engine. They are not Bevy's
 //! traits of the same names, so no glob import of the crate or its prelude includes them. Types
 //! that the plugin's own components and messages contain, such as
-//! [`FinishReason`](crate::FinishReason) and [`ReplyId`](crate::ReplyId), are in the
+//! [`FinishReason`](crate::reply::FinishReason) and [`ReplyId`](crate::reply::ReplyId), are in the
 //! root of the crate.
 //!
 //! # Examples
@@ -22,8 +20,9 @@
 //! use std::sync::atomic::{AtomicUsize, Ordering};
 //!
 //! use bevy_app::prelude::*;
-//! use bevy_walla::EngineStats;
+//! use bevy_walla::diagnostics::EngineStats;
 //! use bevy_walla::engine::{Capabilities, Command, EngineClient, EngineState, Event, TrySendError};
+//! use bevy_walla::engines::EngineSetup;
 //! use bevy_walla::prelude::*;
 //! use bevy_walla::scripted::ScriptedEngine;
 //!
@@ -63,7 +62,7 @@
 //!     Box::new(Counting(scripted(), Arc::clone(&counter)))
 //! };
 //! let mut app = App::new();
-//! app.add_plugins(WallaPlugin::with_engine_client(new_client));
+//! app.add_plugins(WallaPlugin::new(EngineSetup::client(new_client)));
 //! let greta = app.world_mut().spawn(Agent::persona("You are Greta.")).id();
 //! app.world_mut().trigger(Ask::new(greta, "What does a horseshoe cost?"));
 //! app.update();

@@ -7,29 +7,41 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 use walla_record::{Player, Recording};
-use walla_router::{EngineStatus, Engines, EnginesError};
+use walla_router::{Router, RouterOptions};
 use walla_runtime::{
     Capabilities, Command, Engine, EngineClient, EngineError, EngineOptions, EngineState,
-    EngineStats, Event, ModelSource, Pacing, ReplyInProgress, TrySendError, drop_on_thread,
+    EngineStats, Event, ModelSource, Pacing, TrySendError, drop_on_thread,
 };
 
 use crate::error::WallaError;
+use crate::scripted::ScriptedEngine;
 use crate::walla::Walla;
 
-/// Source of an engine: a model, a server, or an engine that runs already. For
-/// [`WallaPlugin::engine`](crate::WallaPlugin::engine) and [`WallaEngines::load`].
+pub use walla_router::{EngineStatus, Engines, EnginesError, Health, HealthRules};
+pub use walla_runtime::{AfterFailure, ReplyInProgress, Route};
+
+/// Source of an engine, for [`WallaPlugin::new`](crate::WallaPlugin::new), [`EngineSet`] and
+/// [`WallaEngines::load`]. It is made from
+/// - [`EngineOptions`]: a model. A relative path is resolved as for
+///   [`WallaPlugin::model`](crate::WallaPlugin::model).
+/// - an [`Engine`] that runs: of another app ([`Walla::engine`]) or of the async API
+///   (`walla::Engine::runtime`).
+/// - `RemoteOptions` (feature `remote`): a server of the chat completions protocol.
+/// - [`ScriptedEngine`]: replies without a model.
+/// - [`EngineSetup::replay_from`], [`EngineSetup::client`].
+///
+/// The default is the demo model (feature `demo`).
 ///
 /// # Examples
 /// ```
-/// use bevy_walla::{EngineSetup, EngineOptions, ModelSource};
-/// let small = EngineSetup::model("models/small.gguf");
-/// let mut options = EngineOptions::new(ModelSource::Path("models/large.gguf".into()));
-/// options.max_agents = Some(4);
+/// use bevy_walla::EngineOptions;
+/// use bevy_walla::engines::EngineSetup;
+/// let options = EngineOptions { max_agents: Some(4), ..EngineOptions::model("models/large.gguf") };
 /// let large = EngineSetup::from(options);
 /// ```
-pub struct EngineSetup(pub(crate) Source);
+pub struct EngineSetup(Source);
 
-pub(crate) enum Source {
+enum Source {
     #[cfg(not(feature = "demo"))]
     Nothing,
     Options(Box<EngineOptions>),
@@ -41,29 +53,51 @@ pub(crate) enum Source {
 }
 
 impl EngineSetup {
-    /// The model in this GGUF file, on the best device. A relative path is resolved as for
-    /// [`WallaPlugin::model`](crate::WallaPlugin::model).
-    #[must_use]
-    pub fn model(path: impl Into<PathBuf>) -> Self {
-        EngineOptions::new(ModelSource::Path(path.into())).into()
-    }
-
-    /// The clients that `new_client` returns: for other kinds of engines, and for
-    /// [scripts](crate::scripted::ScriptedEngine) in a test.
+    /// The clients that `new_client` returns: for other kinds of engines.
     #[must_use]
     pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
         Self(Source::EngineClient(Box::new(new_client)))
     }
 
-    /// A recording that is [played](crate::WallaPlugin::recording) instead of a model.
+    /// Replays a recording instead of a model: agents with the recorded personas and asks get the
+    /// recorded replies at the recorded frames ([`Player`]). Another ask fails with
+    /// [`ReplyError::NotRecorded`](crate::reply::ReplyError::NotRecorded), and a file that cannot
+    /// be read is a [`WallaFailed`](crate::WallaFailed) message. A relative path is looked up as
+    /// for [`WallaPlugin::model`](crate::WallaPlugin::model). The file is read when the engine
+    /// starts.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use bevy_app::App;
+    /// use bevy_walla::engines::EngineSetup;
+    /// use bevy_walla::prelude::*;
+    /// App::new().add_plugins(WallaPlugin::new(EngineSetup::replay_from("dragon.walla"))).run();
+    /// ```
     #[must_use]
-    pub fn recording(path: impl Into<PathBuf>) -> Self {
+    pub fn replay_from(path: impl Into<PathBuf>) -> Self {
         Self(Source::Recording(path.into()))
     }
 
+    /// Whether it runs a model in this process, so that its steps are paced.
+    pub(crate) fn is_local(&self) -> bool {
+        match self.0 {
+            Source::Options(_) | Source::Engine(_) => true,
+            #[cfg(not(feature = "demo"))]
+            Source::Nothing => true, // the missing model is reported
+            #[cfg(feature = "remote")]
+            Source::Remote(_) => false,
+            Source::EngineClient(_) | Source::Recording(_) => false,
+        }
+    }
+
+    /// Whether it is a client that the program has made.
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.0, Source::EngineClient(_))
+    }
+
     /// Starts the engine and returns a client of it.
-    pub(crate) fn start(&self, pacing: Pacing) -> Result<Box<dyn EngineClient>, WallaError> {
-        let (engine, client) = self.0.start(pacing);
+    fn start(&self, pacing: Pacing) -> Result<Box<dyn EngineClient>, WallaError> {
+        let (engine, client) = self.start_both(pacing);
         // Without a client it is the last handle, and its drop waits for the engine's thread.
         if client.is_err()
             && let Some(engine) = engine
@@ -71,6 +105,109 @@ impl EngineSetup {
             drop_on_thread(engine);
         }
         client
+    }
+
+    /// Starts the engine, if there is one, and returns a client of it.
+    pub(crate) fn start_both(
+        &self,
+        pacing: Pacing,
+    ) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
+        let engine = match &self.0 {
+            #[cfg(not(feature = "demo"))]
+            Source::Nothing => return (None, Err(WallaError::NoModel)),
+            Source::EngineClient(new_client) => return (None, Ok(new_client())),
+            Source::Recording(path) => return (None, player(path)),
+            #[cfg(feature = "remote")]
+            Source::Remote(options) => {
+                let engine = walla_remote::RemoteEngine::start((**options).clone());
+                let client =
+                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
+                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
+            }
+            Source::Engine(engine) => engine.clone(),
+            Source::Options(options) => {
+                let started = resolved(options).and_then(|options| Ok(Engine::start(options)?));
+                match started {
+                    Ok(engine) => engine,
+                    Err(error) => return (None, Err(error)),
+                }
+            }
+        };
+        match engine.client(pacing) {
+            Ok(client) => (Some(engine), Ok(Box::new(client))),
+            Err(error) => (Some(engine), Err(error.into())),
+        }
+    }
+}
+
+/// The engines of an app with several, for [`WallaPlugin::engines`](crate::WallaPlugin::engines).
+/// The first one is the default: agents without an [`AgentEngine`](crate::agent::AgentEngine) use
+/// it. The resource [`WallaEngines`] loads, replaces and unloads engines at run time, also if the
+/// set has only one.
+///
+/// Local engines on one device divide the [budget](EngineOptions::budget) of the default engine by
+/// their [weights](WallaEngines::set_weight), and the budgets of the others have no effect; with a
+/// default engine that is not made of options, each keeps its own. [`Walla::engine`] is the default
+/// engine; [`Walla::stats`] has sums over all. An engine that fails publishes
+/// [`WallaEngineFailed`], and the others go on.
+///
+/// # Examples
+/// ```no_run
+/// # use bevy_app::App;
+/// use bevy_walla::engines::EngineSet;
+/// use bevy_walla::prelude::*;
+/// let engines = EngineSet::new("crowd", EngineOptions::model("models/crowd.gguf"))
+///     .with("hero", EngineOptions::model("models/hero.gguf"));
+/// App::new().add_plugins(WallaPlugin::engines(engines)).run();
+/// ```
+pub struct EngineSet {
+    default: (Arc<str>, EngineSetup),
+    others: Vec<(Arc<str>, EngineSetup)>,
+    health: HealthRules,
+}
+
+impl EngineSet {
+    /// This default engine.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, setup: impl Into<EngineSetup>) -> Self {
+        let default = (name.into(), setup.into());
+        Self { default, others: Vec::new(), health: HealthRules::default() }
+    }
+
+    /// Adds a further engine.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Arc<str>>, setup: impl Into<EngineSetup>) -> Self {
+        self.others.push((name.into(), setup.into()));
+        self
+    }
+
+    /// When an engine is unavailable, so that asks go straight to substitutes. Default: see
+    /// [`HealthRules`].
+    #[must_use]
+    pub fn health(self, health: HealthRules) -> Self {
+        Self { health, ..self }
+    }
+
+    /// Starts all engines. Returns the default engine, if it is local, and a client of all.
+    pub(crate) fn start(
+        &self,
+        pacing: Pacing,
+    ) -> (Option<Engine>, Box<dyn EngineClient>, WallaEngines) {
+        let (name, setup) = &self.default;
+        let mut options = RouterOptions::new(Arc::clone(name));
+        options.health = self.health;
+        let router = Router::new(options);
+        if let Source::Options(options) = &setup.0 {
+            router.engines().set_budget(options.budget);
+        }
+        let mut engines =
+            WallaEngines { engines: router.engines().clone(), pacing, failed: Vec::new() };
+        let (engine, client) = setup.start_both(pacing);
+        engines.add(name, client);
+        for (name, setup) in &self.others {
+            engines.add(name, setup.start(pacing));
+        }
+        (engine, Box::new(router), engines)
     }
 }
 
@@ -109,12 +246,34 @@ impl EngineClient for NotStarted {
     fn stop(&self) {}
 }
 
+impl Default for EngineSetup {
+    fn default() -> Self {
+        #[cfg(feature = "demo")]
+        return EngineOptions::demo().into();
+        #[cfg(not(feature = "demo"))]
+        Self(Source::Nothing)
+    }
+}
+
 impl From<EngineOptions> for EngineSetup {
     fn from(options: EngineOptions) -> Self {
         Self(Source::Options(Box::new(options)))
     }
 }
 
+/// A server of the chat completions protocol: vLLM, SGLang, llama.cpp's server, `walla serve` and
+/// others. Agents, asks, events and saved conversations are the same as with a model in this
+/// process. Options that cannot be used are a [`WallaFailed`](crate::WallaFailed) message.
+///
+/// ```no_run
+/// # use bevy_app::App;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::remote::{ApiKey, Dialect, RemoteOptions};
+/// let mut options = RemoteOptions::new("https://inference.example.com/v1", "qwen3-32b");
+/// options.key = Some(ApiKey::from_env("INFERENCE_KEY"));
+/// options.dialect = Dialect::Vllm;
+/// App::new().add_plugins(WallaPlugin::new(options)).run();
+/// ```
 #[cfg(feature = "remote")]
 impl From<walla_remote::RemoteOptions> for EngineSetup {
     fn from(options: walla_remote::RemoteOptions) -> Self {
@@ -122,43 +281,29 @@ impl From<walla_remote::RemoteOptions> for EngineSetup {
     }
 }
 
+/// Shares a running engine with other apps or with code outside of Bevy. All share the model and
+/// run in one batch. Each has its own agents and can end without the others.
+///
+/// The engine keeps the options of its first owner. That includes the budget, which an engine of
+/// the async API lacks by default; [`Walla::set_budget`] sets it for all owners. An owner that runs
+/// freely, as the async API does, lifts a budget of the options while its agents speak, but not one
+/// that was set at run time.
+///
+/// ```ignore
+/// let budget = Duration::from_millis(4).into();
+/// let engine = walla::Engine::start(EngineOptions { budget, ..EngineOptions::model("smith.gguf") }).await?;
+/// let runtime = engine.runtime().ok_or("not a local engine")?;
+/// app.add_plugins(WallaPlugin::new(runtime.clone()));
+/// ```
 impl From<Engine> for EngineSetup {
     fn from(engine: Engine) -> Self {
         Self(Source::Engine(engine))
     }
 }
 
-impl Source {
-    /// Starts the engine, if there is one, and returns a client of it.
-    pub fn start(
-        &self,
-        pacing: Pacing,
-    ) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
-        let engine = match self {
-            #[cfg(not(feature = "demo"))]
-            Self::Nothing => return (None, Err(WallaError::NoModel)),
-            Self::EngineClient(new_client) => return (None, Ok(new_client())),
-            Self::Recording(path) => return (None, player(path)),
-            #[cfg(feature = "remote")]
-            Self::Remote(options) => {
-                let engine = walla_remote::RemoteEngine::start((**options).clone());
-                let client =
-                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
-                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
-            }
-            Self::Engine(engine) => engine.clone(),
-            Self::Options(options) => {
-                let started = resolved(options).and_then(|options| Ok(Engine::start(options)?));
-                match started {
-                    Ok(engine) => engine,
-                    Err(error) => return (None, Err(error)),
-                }
-            }
-        };
-        match engine.client(pacing) {
-            Ok(client) => (Some(engine), Ok(Box::new(client))),
-            Err(error) => (Some(engine), Err(error.into())),
-        }
+impl From<&ScriptedEngine> for EngineSetup {
+    fn from(engine: &ScriptedEngine) -> Self {
+        Self::client(engine.new_client())
     }
 }
 
@@ -217,9 +362,8 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
     Err(WallaError::ModelNotFound { tried })
 }
 
-/// The engines of an app with several: [`WallaPlugin::engine`](crate::WallaPlugin::engine) or
-/// [`WallaPlugin::several_engines`](crate::WallaPlugin::several_engines) inserts this resource.
-/// Engines can be loaded, replaced and unloaded while the app runs.
+/// The engines of an app with several: [`WallaPlugin::engines`](crate::WallaPlugin::engines)
+/// inserts this resource. Engines can be loaded, replaced and unloaded while the app runs.
 ///
 /// # Examples
 /// A large model for the time in which a boss exists. Asks wait for an engine that loads: the time
@@ -228,16 +372,12 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # use bevy_app::App;
 /// # use bevy_ecs::prelude::*;
 /// use std::time::Duration;
+/// use bevy_walla::agent::AgentEngine;
+/// use bevy_walla::engines::{EngineSet, ReplyInProgress, WallaEngineFailed, WallaEngines};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{EngineSetup, ReplyInProgress, WallaEngineFailed, WallaEngines};
 /// # use bevy_walla::scripted::ScriptedEngine;
-/// # #[derive(Resource)]
-/// # struct Boss(ScriptedEngine);
-/// # impl Boss {
-/// #     fn setup(&self) -> EngineSetup { EngineSetup::client(self.0.new_client()) }
-/// # }
 /// fn boss_appears(mut engines: ResMut<WallaEngines>, mut commands: Commands) -> Result {
-///     engines.load("boss", EngineSetup::model("models/boss.gguf"))?;
+///     engines.load("boss", EngineOptions::model("models/boss.gguf"))?;
 ///     // After half a second without output, and if it has failed, the default engine answers.
 ///     let route = AgentEngine::named("boss").or("default", Duration::from_millis(500));
 ///     commands.spawn((Agent::persona("You are the dragon."), route));
@@ -264,7 +404,7 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # }
 /// # let small = ScriptedEngine::new(|_, _| "Small.".into());
 /// # let boss = ScriptedEngine::new(|_, _| "Boss.".into());
-/// # let plugin = WallaPlugin::with_engine_client(small.new_client()).several_engines();
+/// # let plugin = WallaPlugin::engines(EngineSet::new("default", &small));
 /// # let mut app = App::new();
 /// # app.add_plugins(plugin).add_observer(no_boss);
 /// # // The file does not exist.
@@ -275,8 +415,7 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # ran.unwrap();
 /// # // It loads, and is loaded.
 /// # boss.set_state(WallaState::Loading { fraction: 0.5 });
-/// # let setup = Boss(boss.clone()).setup();
-/// # app.world_mut().resource_mut::<WallaEngines>().load("boss", setup).unwrap();
+/// # app.world_mut().resource_mut::<WallaEngines>().load("boss", &boss).unwrap();
 /// # assert_eq!(answer(&mut app), "Small.");
 /// # boss.set_state(WallaState::Ready);
 /// # assert_eq!(answer(&mut app), "Boss.");
@@ -290,16 +429,8 @@ pub struct WallaEngines {
 }
 
 impl WallaEngines {
-    pub(crate) fn new(engines: Engines, pacing: Pacing) -> Self {
-        Self { engines, pacing, failed: Vec::new() }
-    }
-
     /// Adds an engine of the plugin. An error is published in the first frame.
-    pub(crate) fn add(
-        &mut self,
-        name: &Arc<str>,
-        client: Result<Box<dyn EngineClient>, WallaError>,
-    ) {
+    fn add(&mut self, name: &Arc<str>, client: Result<Box<dyn EngineClient>, WallaError>) {
         let client = self.reported(name, client);
         if let Err(error) = self.engines.add(Arc::clone(name), client) {
             self.failed.push((Arc::clone(name), WallaError::Name(error.to_string())));
@@ -370,9 +501,9 @@ impl WallaEngines {
     }
 
     /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
-    /// fail with [`ReplyError::NoEngine`](crate::ReplyError::NoEngine) or go to their substitute.
-    /// The default engine can be unloaded too, which concerns all agents that name no engine. This
-    /// method applies at once, so asks of the same frame, which are sent in
+    /// fail with [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine) or go to their
+    /// substitute. The default engine can be unloaded too, which concerns all agents that name no
+    /// engine. This method applies at once, so asks of the same frame, which are sent in
     /// [`WallaSystems::Submit`](crate::WallaSystems::Submit), follow it. Conversations stay. Its
     /// memory is released on another thread within the next frames.
     ///

@@ -16,6 +16,10 @@ pub enum WallaError {
     /// The options of a remote engine cannot be used.
     #[error("the remote engine cannot start: {0}")]
     Remote(String),
+    /// [`WallaPlugin::pacing`](crate::WallaPlugin::pacing) is set, and the only engine of the app
+    /// has no steps in this process: remove the setting.
+    #[error("WallaPlugin::pacing is for local engines, and the app has none")]
+    NotPaced,
     /// The recording cannot be played.
     #[error("the recording cannot be read: {0}")]
     Recording(Arc<walla_record::ReadError>),

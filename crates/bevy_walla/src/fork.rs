@@ -4,13 +4,13 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
-use crate::actions::Actions;
+use crate::actions::AgentActions;
 use crate::agent::{
     Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::conversation::Conversation;
-use crate::memories::{Knowledge, Memorizes, Memory};
+use crate::memories::{AgentKnowledge, AgentMemory, Memorizes};
 
 /// Marks a new agent as a copy of another one: insert it together with
 /// [`Agent`](crate::Agent), or before it. [`ForkCommands::fork_agent`] does that.
@@ -24,8 +24,8 @@ use crate::memories::{Knowledge, Memorizes, Memory};
 pub struct ForkOf(#[entities] pub Entity);
 
 /// Marks an agent whose calls are not real: they are events of the type
-/// [`SimulatedCall`](crate::SimulatedCall), so no observer of real calls runs. Copies of it are
-/// simulations too.
+/// [`SimulatedCall`](crate::actions::SimulatedCall), so no observer of real calls runs. Copies of
+/// it are simulations too.
 ///
 /// Use it for an action that an agent *would* take: [`ForkCommands::simulate_agent`].
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,11 +45,12 @@ pub trait ForkCommands {
     /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
     /// copy another seed for another branch. If the agent is gone when the command runs, the entity
     /// stays empty, and asks of it fail with
-    /// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
+    /// [`ReplyError::UnknownAgent`](crate::reply::ReplyError::UnknownAgent).
     ///
     /// # Examples
     /// ```
     /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::agent::ForkCommands;
     /// use bevy_walla::prelude::*;
     /// /// What would Greta say if the player lied?
     /// fn branch(greta: Single<Entity, With<Agent>>, mut commands: Commands) {
@@ -106,11 +107,11 @@ fn fork(world: &mut World, source: Entity, copy: Entity) {
     part::<AgentContext>(world, source, copy);
     part::<AgentReasoning>(world, source, copy);
     part::<AgentConstraint>(world, source, copy);
-    part::<Actions>(world, source, copy);
+    part::<AgentActions>(world, source, copy);
     part::<AgentEngine>(world, source, copy);
     part::<Conversation>(world, source, copy);
-    part::<Knowledge>(world, source, copy);
-    part::<Memory>(world, source, copy);
+    part::<AgentKnowledge>(world, source, copy);
+    part::<AgentMemory>(world, source, copy);
     part::<Memorizes>(world, source, copy);
     part::<Simulation>(world, source, copy);
     part::<Agent>(world, source, copy);

@@ -29,47 +29,47 @@
 //! | [`AgentSampling`], [`AgentSeed`] | temperature 0.7, top-k 40, top-p 0.95, min-p 0.05; seed 0 |
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
 //! | [`LevelOfDetail`] | 0: every step that its voice rate needs (feature `lod`: set by distance) |
-//! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; oldest turns dropped |
-//! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
+//! | [`ReplyLimits`], [`AgentContext`](agent::AgentContext) | 256 tokens, no stop strings; oldest turns dropped |
+//! | [`AgentReasoning`](agent::AgentReasoning) | no thinking; at most 512 tokens of reasoning |
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
-//! | [`Actions`] | optional: actions of the game that the agent can call |
-//! | [`ForkOf`] | optional: the agent that this one begins as a copy of |
-//! | [`Simulation`] | optional: the calls of this agent are not real |
-//! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
-//! | [`Memory`], [`Knowledge`], [`Memorizes`] | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
+//! | [`AgentActions`] | optional: actions of the game that the agent can call |
+//! | [`ForkOf`](agent::ForkOf) | optional: the agent that this one begins as a copy of |
+//! | [`Simulation`](agent::Simulation) | optional: the calls of this agent are not real |
+//! | [`AgentEngine`](agent::AgentEngine) | optional: the engine of the agent, in an app with several, and its substitute |
+//! | [`AgentMemory`](memories::AgentMemory), [`AgentKnowledge`](memories::AgentKnowledge), [`Memorizes`](memories::Memorizes) | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
 //! | state | |
 //! |---|---|
 //! | [`Speech`] | the reply in progress: state, question, text so far |
 //! | [`Conversation`] | the history: readable, editable, saveable (feature `serialize`), restorable |
 //! | [`Walla`] | the engine: state, model, counters, host time of its systems |
-//! | [`WallaEngines`] | the engines of an app with several: load, replace, unload, list |
-//! | [`Lore`], [`MemoryTime`], [`MemoryService`] | entries that agents share, the game time of entries, state of the search |
-//! | [`WallaRecording`] | state of the recording |
+//! | [`WallaEngines`](engines::WallaEngines) | the engines of an app with several: load, replace, unload, list |
+//! | [`Lore`](memories::Lore), [`MemoryTime`](memories::MemoryTime), [`MemoryService`](memories::MemoryService) | entries that agents share, the game time of entries, state of the search |
+//! | [`WallaRecorder`] | state of the recording |
 //!
 //! | request | |
 //! |---|---|
-//! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
-//! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
+//! | [`Ask`], [`Cancel`](ask::Cancel) | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
+//! | [`CancelHeard`](ask::CancelHeard) | like [`Cancel`](ask::Cancel), for speech output: the conversation keeps the part that was heard |
 //! | [`ActionResult`] | the outcome of an action: the agent hears it and continues to speak; also `action_result` of the entity's commands |
-//! | [`ForkCommands`], [`CacheCommands`], [`RememberCommands`] | copies of agents, caches in files, entries of memories |
+//! | [`ForkCommands`](agent::ForkCommands), [`CacheCommands`](cache::CacheCommands), [`RememberCommands`](memories::RememberCommands) | copies of agents, caches in files, entries of memories |
 //!
 //! | event and message | |
 //! |---|---|
 //! | [`ReplyStarted`] | prefill of the prompt begins; text arrives with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
-//! | [`ReplyReasoning`] | more reasoning text, which is never spoken |
+//! | [`ReplyReasoning`](reply::ReplyReasoning) | more reasoning text, which is never spoken |
 //! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
-//! | [`ActionCall`], [`AgentCalled`] | the agent calls an action, as a type of the game and as data |
-//! | [`CallRefused`] | a call that cannot be executed |
-//! | [`SimulatedCall`] | a call of an agent with [`Simulation`], which is not real |
-//! | [`ResultRefused`] | a result that belongs to no open call of the agent |
-//! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
-//! | [`ReplyScores`] | how probable the texts of [`Ask::scoring`] are |
-//! | [`TurnsDropped`] | the agent has forgotten the oldest turns of its conversation |
+//! | [`ActionCall`], [`AgentCalled`](actions::AgentCalled) | the agent calls an action, as a type of the game and as data |
+//! | [`CallRefused`](actions::CallRefused) | a call that cannot be executed |
+//! | [`SimulatedCall`](actions::SimulatedCall) | a call of an agent with [`Simulation`](agent::Simulation), which is not real |
+//! | [`ResultRefused`](actions::ResultRefused) | a result that belongs to no open call of the agent |
+//! | [`ReplyToken`](reply::ReplyToken) | a token and its alternatives, if the agent's sampling requests candidates |
+//! | [`ReplyScores`](reply::ReplyScores) | how probable the texts of [`Ask::scoring`] are |
+//! | [`TurnsDropped`](reply::TurnsDropped) | the agent has forgotten the oldest turns of its conversation |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
-//! | [`WallaEngineReady`], [`WallaEngineFailed`] | the same for one engine of several |
+//! | [`WallaEngineReady`](engines::WallaEngineReady), [`WallaEngineFailed`](engines::WallaEngineFailed) | the same for one engine of several |
 //!
 //! An event is a message and an event on the agent's entity, in the order of occurrence.
 //! [`WallaSystems::Publish`] writes messages and components at once, and triggers the events when
@@ -107,7 +107,7 @@
 //!
 //! # Cost on the device
 //! Each frame has a device-time budget. Default: a quarter of a frame at 60 Hz on a GPU, half of
-//! it on a CPU ([`WallaPlugin::budget`], at run time [`Walla::set_budget`]). Work that is
+//! it on a CPU ([`EngineOptions::budget`], at run time [`Walla::set_budget`]). Work that is
 //! predicted not to fit waits for the next frame. Agents with a higher priority or a better level
 //! of detail are scheduled first ([`AgentPriority`], [`LevelOfDetail`]), and due decode tokens
 //! before prompts. No request starves. [`Walla::stats`] and [`WallaDiagnosticsPlugin`] report how
@@ -125,7 +125,7 @@
 //!
 //! **More agents than slots in the engine?** Slots are shared: an agent with an open ask waits for
 //! a slot, and the agent that has been idle longest loses its slot. Conversations are kept
-//! ([`WallaPlugin::max_agents`], [`WallaPlugin::wait_for_slot`]).
+//! ([`EngineOptions::max_agents`], [`EngineOptions::wait_for_slot`]).
 //!
 //! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
 //! [`WallaSettings::paused`] at any time. The pause does not change the replies.
@@ -134,29 +134,32 @@
 //! memory is freed ([lifecycle](#lifecycle)).
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and
-//! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
-//! parses markers.
+//! history are encoded as plain text. So is the text of [`Prompt::Raw`](ask::Prompt::Raw);
+//! only [`Prompt::RawTrusted`](ask::Prompt::RawTrusted) parses markers.
 //!
 //! **How does an agent perceive the world?** Push an observation to its [`Conversation`]: a turn of
-//! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
-//! turns: an agent may speak first, and observations may be anywhere.
+//! [`Speaker::Observation`](conversation::Speaker::Observation), such as "Odo leaves the room". A
+//! conversation may have any order of turns: an agent may speak first, and observations may be
+//! anywhere.
 //!
-//! **Can an agent act?** Give it [`Actions`]. Calls are events ([`ActionCall`]), valid by the
-//! schema of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them. A
-//! small model also writes calls without the markers of its format: [`UnmarkedCalls`]. Examples of
-//! calls in the [`Conversation`] help it more than instructions in the persona.
+//! **Can an agent act?** Give it [`AgentActions`]. Calls are events ([`ActionCall`]), valid by the
+//! schema of the action and the choices of the agent. [`ActionPolicy`](actions::ActionPolicy)
+//! requires or forbids them. A small model also writes calls without the markers of its format:
+//! [`UnmarkedCalls`](actions::UnmarkedCalls). Examples of calls in the [`Conversation`] help it
+//! more than instructions in the persona.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
 //! saved component to continue the conversation. The history is prefilled again at the next ask,
-//! unless its cache was saved too ([`CacheCommands`]). A
+//! unless its cache was saved too ([`CacheCommands`](cache::CacheCommands)). A
 //! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::MAX_TURNS`] and [`Conversation::MAX_TEXT_BYTES`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
-//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
-//! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`],
-//! [`ReplyScores`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned
-//! and replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`],
+//! [`AgentActions`], [`AgentCalled`](actions::AgentCalled), [`CallRefused`](actions::CallRefused),
+//! [`AgentContext`](agent::AgentContext), [`Conversation`], [`ReplyToken`](reply::ReplyToken),
+//! [`ReplyScores`](reply::ReplyScores), [`WallaReady`] and [`WallaFailed`] are opaque values, which
+//! can be cloned and replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.
@@ -167,42 +170,42 @@
 //! first token.
 //!
 //! **Why does an agent answer late?** [`ReplyFinished::usage`] has the parts of the time to the
-//! first token: waiting, encoding, prefill and decode ([`FirstTokenTimes`]).
-//! [`WallaDiagnosticsPlugin`], the overlay and traces show them.
+//! first token: waiting, encoding, prefill and decode
+//! ([`FirstTokenTimes`](reply::FirstTokenTimes)). [`WallaDiagnosticsPlugin`], the overlay and
+//! traces show them.
 //!
 //! **A model without a chat template?** [`WallaReady`] contains the reason why asks will fail.
-//! [`WallaPlugin::template`] selects another template, for instance `"chatml"`.
+//! [`EngineOptions::template`] selects another template, for instance `"chatml"`.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] reports the reason and the remedy, asks
 //! fail with the same error, and the game continues. Defects of the file that do not prevent
-//! loading are in [`ModelCard::warnings`] and in the log.
+//! loading are in [`ModelCard::warnings`](diagnostics::ModelCard::warnings) and in the log.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "actions")]
 mod action_types;
-mod actions;
-mod agent;
-mod ask;
+pub mod actions;
+pub mod agent;
+pub mod ask;
 mod bridge;
-mod cache_file;
-mod conversation;
-mod diagnostics;
+pub mod cache;
+pub mod conversation;
+pub mod diagnostics;
 pub mod engine;
-mod engines;
+pub mod engines;
 mod error;
 mod fork;
 #[cfg(feature = "lod")]
-mod lod;
-mod memories;
-mod misuse;
+pub mod lod;
+pub mod memories;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
 mod recording;
 #[cfg(feature = "reflect")]
 mod reflect;
-mod reply;
+pub mod reply;
 mod save;
 pub mod scripted;
 mod sentence;
@@ -213,94 +216,60 @@ mod systems;
 mod trace;
 mod walla;
 
-#[cfg(feature = "actions")]
-pub use action_types::{ActionCall, AddAction};
-pub use actions::{
-    ActionCommands, ActionResult, Actions, AgentCalled, CallRefused, ResultRefused, SimulatedCall,
-};
-pub use agent::{
-    Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
-    AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
-};
-pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
-pub use cache_file::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
-pub use conversation::Conversation;
-pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engines::{EngineSetup, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
-pub use fork::{ForkCommands, ForkOf, Simulation};
-#[cfg(feature = "lod")]
-pub use lod::{
-    InView, Listener, LodDistances, LodRoutes, ManualLevelOfDetail, RoutedByLod, WallaLodPlugin,
-    WallaLodRoutingPlugin, route_by_level,
-};
-pub use memories::{
-    EmbeddingState, Knowledge, Lore, Memorizes, Memory, MemoryService, MemoryTexts, MemoryTime,
-    MemoryTurn, Remember, RememberCommands, WallaMemoryPlugin,
-};
-pub use plugin::WallaPlugin;
-pub use recording::WallaRecording;
-pub use reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyScores, ReplyStarted, ReplyToken,
-    TurnsDropped,
-};
-pub use save::ConversationError;
-pub use sentence::{MAX_SENTENCE_BYTES, ReplySentence};
-pub use settings::WallaSettings;
-pub use speech::{Speech, SpeechState};
-pub use state::WallaState;
-pub use systems::WallaSystems;
-pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
-/// The embedding model of [`WallaMemoryPlugin`].
-pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
-/// Entries, limits and saved content of [`Memory`] and [`Lore`], and their search.
+pub use prelude::*;
+pub use recording::WallaRecorder;
+/// Entries, limits and saved content of [`memories`], and their search.
 pub use walla_memory as memory;
-/// The service of [`MemoryService::recall`].
-pub use walla_recall::{
-    EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
-    RecallStats, Search,
-};
 /// Recordings of sessions, their replay with a model, and their player without one:
-/// [`WallaPlugin::record`], [`WallaPlugin::recording`].
+/// [`WallaPlugin::record_to`], [`EngineSetup::replay_from`](engines::EngineSetup::replay_from).
 pub use walla_record as record;
-/// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
+/// Servers of the chat completions protocol as engines: options for
+/// [`EngineSetup`](engines::EngineSetup).
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
-pub use walla_router::{EngineStatus, Engines, EnginesError, Health, HealthRules};
-#[cfg(feature = "cuda")]
-pub use walla_runtime::cuda;
-#[cfg(feature = "actions")]
-pub use walla_runtime::{Action, schemars};
-pub use walla_runtime::{
-    ActionError, ActionPolicy, ActionSet, ActionSpec, AfterFailure, AskOptions, BudgetStats,
-    BuiltInTemplate, CacheError, Call, CallId, Constraint, ConstraintError, ConstraintKind,
-    ContextPolicy, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions,
-    EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvFileError,
-    KvType, MAX_DELTA_BYTES, MatchError, ModelCard, ModelSource, Notes, RemoteError, ReplyError,
-    ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker, TemplateChoice, TemplateError,
-    TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn, UnmarkedCalls,
-    Unsupported, Usage, VocabularyError,
-};
-pub use walla_types::{
-    InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
-};
+pub use walla_runtime::EngineError;
 
-/// What most programs need.
+/// Values of [`EngineOptions`].
+pub mod options {
+    #[cfg(feature = "cuda")]
+    pub use walla_runtime::cuda;
+    pub use walla_runtime::{
+        BuiltInTemplate, Deadlines, FrameBudget, GpuContext, KvType, ModelSource, TemplateChoice,
+    };
+}
+
+/// Tokens of a model: its tokenizer, masks and biases.
+pub mod tokens {
+    pub use walla_runtime::{
+        DecodeOptions, EncodeOptions, Tokenizer, TokenizerError, VocabularyError,
+    };
+    pub use walla_types::{InvalidTokenMask, LogitBias, TokenId, TokenMask};
+}
+
+/// What most programs need. The other items are in modules by topic, so that a glob import adds no
+/// name that another crate's prelude may have.
 pub mod prelude {
     #[cfg(feature = "actions")]
-    pub use crate::{ActionCall, AddAction};
-    pub use crate::{
-        ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
-        AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
-        AskCommands, AskEntityCommands, AskKind, CacheCommands, CacheFailed, CacheLoaded,
-        CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
-        FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorizes, Memory,
-        MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished,
-        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, ResultRefused, Sampling,
-        SimulatedCall, Simulation, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
-        WallaDiagnosticsPlugin, WallaFailed, WallaMemoryPlugin, WallaPlugin, WallaReady,
-        WallaSettings, WallaState, WallaSystems, walla_ready,
+    pub use crate::action_types::{ActionCall, AddAction};
+    pub use crate::actions::{ActionCommands, ActionResult, AgentActions};
+    pub use crate::agent::{
+        Agent, AgentConstraint, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail,
+        ReplyLimits, VoiceRate,
     };
+    pub use crate::ask::{Ask, AskCommands, AskEntityCommands};
+    pub use crate::conversation::Conversation;
+    pub use crate::diagnostics::WallaDiagnosticsPlugin;
+    pub use crate::memories::WallaMemoryPlugin;
+    pub use crate::plugin::WallaPlugin;
+    pub use crate::reply::{
+        ReplyDelta, ReplyFailed, ReplyFinished, ReplySentence, ReplyStarted, Speech,
+    };
+    pub use crate::settings::WallaSettings;
+    pub use crate::state::WallaState;
+    pub use crate::systems::WallaSystems;
+    pub use crate::walla::{Walla, WallaFailed, WallaReady, walla_ready};
+    pub use walla_runtime::EngineOptions;
 }
 
 /// Compiles the examples of the project's README and of the pages in `docs`.

@@ -26,8 +26,8 @@ use crate::systems::WallaSystems;
 /// # use bevy_app::prelude::*;
 /// # use bevy_ecs::prelude::*;
 /// # use bevy_transform::components::Transform;
+/// use bevy_walla::lod::{Listener, LodDistances, WallaLodPlugin};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{Listener, WallaLodPlugin, LodDistances};
 /// App::new()
 ///     .insert_resource(LodDistances { near: 5.0, far: 25.0, ..LodDistances::default() })
 ///     .add_plugins(WallaLodPlugin)
@@ -146,8 +146,9 @@ impl Plugin for WallaLodPlugin {
 /// # use std::time::Duration;
 /// # use bevy_app::prelude::*;
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::engines::Route;
+/// use bevy_walla::lod::{LodRoutes, RoutedByLod, WallaLodRoutingPlugin};
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{LodRoutes, RoutedByLod, Route, WallaLodRoutingPlugin};
 /// App::new()
 ///     .insert_resource(LodRoutes([
 ///         Route::engine("large"),

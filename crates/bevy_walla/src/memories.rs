@@ -10,9 +10,8 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_embed::{Embedder, EmbedderOptions};
 use walla_memory::{Entry, EntryError, LoadError, LoreError, SavedStore, StoreLimits, Tags};
-use walla_recall::{AgentRecall, MemoryKey, Recall, RecallClient, RecallOptions};
+use walla_recall::{AgentRecall, MemoryKey, RecallClient};
 
 use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
@@ -25,12 +24,18 @@ mod sync;
 
 pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommands};
 
+pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
+pub use walla_recall::{
+    EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
+    RecallStats, Search,
+};
+
 /// Memory of an agent: text entries with game time, importance and tags, found at each ask.
 ///
 /// Reading and writing are plain operations on the component. At an ask, entries that match the
 /// question are found on another thread, and are part of the prompt as
-/// [`Notes`](crate::Notes): see there for their place. The ask is sent when they are found, usually
-/// in the next frame. The component needs [`WallaMemoryPlugin`].
+/// [`Notes`](crate::ask::Notes): see there for their place. The ask is sent when they are found,
+/// usually in the next frame. The component needs [`WallaMemoryPlugin`].
 ///
 /// With the feature `serialize` it implements serde's traits, as a [`SavedStore`]; limits are not
 /// saved.
@@ -38,14 +43,14 @@ pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommand
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;
+/// use bevy_walla::memories::{AgentMemory, RememberCommands};
 /// use bevy_walla::memory::Entry;
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{Memory, RememberCommands};
 /// fn setup(mut commands: Commands) {
-///     let greta = commands.spawn((Agent::persona("You are Greta."), Memory::default())).id();
+///     let greta = commands.spawn((Agent::persona("You are Greta."), AgentMemory::default())).id();
 ///     commands.remember(greta, "The player owes 3 silver.");
 /// }
-/// fn forge_burns(mut memories: Query<&mut Memory>) -> Result {
+/// fn forge_burns(mut memories: Query<&mut AgentMemory>) -> Result {
 ///     for mut memory in &mut memories {
 ///         memory.add(Entry::new("The forge burned down.").importance(0.9))?;
 ///     }
@@ -58,16 +63,16 @@ pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommand
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
-#[require(Knowledge)]
+#[require(AgentKnowledge)]
 #[component(on_add = added)]
-pub struct Memory(walla_recall::Memory);
+pub struct AgentMemory(walla_recall::Memory);
 
 /// A memory without the plugin would be found by nothing.
 fn added(mut world: DeferredWorld, context: HookContext) {
     let has_plugin = world.contains_resource::<MemoryService>();
     if !has_plugin && !world.contains_resource::<HasWarned>() {
         let agent = context.entity;
-        tracing::warn!(target: "walla::memory", %agent, "Memory has no effect without WallaMemoryPlugin");
+        tracing::warn!(target: "walla::memory", %agent, "AgentMemory has no effect without WallaMemoryPlugin");
         world.commands().insert_resource(HasWarned);
     }
 }
@@ -78,13 +83,14 @@ struct HasWarned;
 
 /// Entries that agents share, with tags and readers: a resource.
 ///
-/// All agents with [`Knowledge`] or [`Memory`] find the entries that they [may
-/// read](Knowledge::reader). It can change at any time. It needs [`WallaMemoryPlugin`].
+/// All agents with [`AgentKnowledge`] or [`AgentMemory`] find the entries that they [may
+/// read](AgentKnowledge::reader). It can change at any time. It needs [`WallaMemoryPlugin`].
 ///
 /// # Examples
 /// ```
 /// # use bevy_app::App;
-/// use bevy_walla::{Lore, WallaMemoryPlugin, WallaPlugin};
+/// use bevy_walla::memories::Lore;
+/// use bevy_walla::{WallaMemoryPlugin, WallaPlugin};
 /// let lore = Lore::from_text("The mill burned down.\n\n[visible_to: guards]\nThe mayor did it.")?;
 /// App::new().add_plugins((WallaPlugin::model("m.gguf"), WallaMemoryPlugin::default())).insert_resource(lore);
 /// # Ok::<(), bevy_walla::memory::LoreError>(())
@@ -145,10 +151,10 @@ macro_rules! entries {
     };
 }
 
-entries!(Memory);
+entries!(AgentMemory);
 entries!(Lore);
 
-impl Memory {
+impl AgentMemory {
     /// No entries, with these limits.
     #[must_use]
     pub fn new(limits: StoreLimits) -> Self {
@@ -183,7 +189,7 @@ impl Default for Lore {
     }
 }
 
-/// Settings of the search at an agent's asks. [`Memory`] requires it; alone, an agent
+/// Settings of the search at an agent's asks. [`AgentMemory`] requires it; alone, an agent
 /// finds lore only.
 #[derive(Component, Clone, Debug, PartialEq)]
 #[cfg_attr(
@@ -191,7 +197,7 @@ impl Default for Lore {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
-pub struct Knowledge {
+pub struct AgentKnowledge {
     /// Tags of the agent: entries with `visible_to` need one of them. Default: none.
     pub reader: Tags,
     /// Whether the [`Lore`] is searched. Default: `true`.
@@ -204,14 +210,14 @@ pub struct Knowledge {
     pub max_tokens: u32,
     /// First line of the entries in a prompt. Default: `You know:`.
     pub heading: Arc<str>,
-    /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are
+    /// Maximum number of its latest [memorized](Memorizes) turns that are left out while they are
     /// in the conversation. Default: 6.
     pub recent_skipped: usize,
     /// Weights of the search.
     pub weights: walla_memory::Weights,
 }
 
-impl Knowledge {
+impl AgentKnowledge {
     /// An agent with these tags.
     #[must_use]
     pub fn reader<T: Into<Arc<str>>>(tags: impl IntoIterator<Item = T>) -> Self {
@@ -233,7 +239,7 @@ impl Knowledge {
     }
 }
 
-impl Default for Knowledge {
+impl Default for AgentKnowledge {
     fn default() -> Self {
         let AgentRecall {
             reader,
@@ -297,7 +303,8 @@ impl MemoryService {
     }
 }
 
-/// Adds [`Memory`] of agents and [`Lore`], before or behind [`WallaPlugin`](crate::WallaPlugin).
+/// Adds [`AgentMemory`] of agents and [`Lore`], before or behind
+/// [`WallaPlugin`](crate::WallaPlugin).
 ///
 /// Without an embedding model, entries are found by their words (BM25). With one, they are found by
 /// words and meaning. It runs on the CPU, on a thread of low priority, within
@@ -307,8 +314,9 @@ impl MemoryService {
 /// # Examples
 /// ```no_run
 /// # use bevy_app::App;
+/// use bevy_walla::WallaMemoryPlugin;
+/// use bevy_walla::memories::Lore;
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{Lore, WallaMemoryPlugin};
 /// # fn run() -> Result<(), bevy_walla::memory::LoreError> {
 /// App::new()
 ///     .add_plugins((
@@ -384,8 +392,8 @@ impl Plugin for WallaMemoryPlugin {
         app.init_resource::<Lore>().init_resource::<MemoryTime>().init_resource::<MemoryTexts>();
         app.add_message::<Remember>();
         #[cfg(feature = "reflect")]
-        app.register_type::<Memory>()
-            .register_type::<Knowledge>()
+        app.register_type::<AgentMemory>()
+            .register_type::<AgentKnowledge>()
             .register_type::<Memorizes>()
             .register_type::<Remember>()
             .register_type::<Lore>()

@@ -10,11 +10,11 @@ use walla_runtime::EngineClient;
 
 use crate::error::WallaError;
 
-/// State of the recording that [`WallaPlugin::record`](crate::WallaPlugin::record) has begun.
+/// State of the recording that [`WallaPlugin::record_to`](crate::WallaPlugin::record_to) has begun.
 #[derive(Resource, Clone, Debug)]
-pub struct WallaRecording(Result<RecordingStatus, Arc<RecordError>>);
+pub struct WallaRecorder(Result<RecordingStatus, Arc<RecordError>>);
 
-impl WallaRecording {
+impl WallaRecorder {
     /// Whether the session is being recorded.
     #[must_use]
     pub fn is_recording(&self) -> bool {
@@ -48,12 +48,12 @@ pub(crate) fn recorded(
     match RecordingFile::create(path) {
         Ok(file) => {
             let recorder = Recorder::with_file(file, client);
-            app.insert_resource(WallaRecording(Ok(recorder.status())));
+            app.insert_resource(WallaRecorder(Ok(recorder.status())));
             Ok(Box::new(recorder))
         }
         Err(error) => {
             tracing::warn!(target: "walla::record", %error, "the session is not recorded");
-            app.insert_resource(WallaRecording(Err(Arc::new(error))));
+            app.insert_resource(WallaRecorder(Err(Arc::new(error))));
             Ok(client)
         }
     }

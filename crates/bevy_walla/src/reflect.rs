@@ -3,14 +3,14 @@
 use bevy_app::App;
 
 use crate::actions::{
-    ActionResult, Actions, AgentCalled, CallRefused, ResultRefused, SimulatedCall,
+    ActionResult, AgentActions, AgentCalled, CallRefused, ResultRefused, SimulatedCall,
 };
 use crate::agent::{
     Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
-use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
-use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved};
+use crate::ask::{Ask, Cancel, CancelHeard};
+use crate::cache::{CacheFailed, CacheLoaded, CacheSaved};
 use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::fork::{ForkOf, Simulation};
@@ -37,7 +37,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<AgentEngine>()
         .register_type::<ForkOf>()
         .register_type::<Simulation>()
-        .register_type::<Actions>()
+        .register_type::<AgentActions>()
         .register_type::<AgentCalled>()
         .register_type::<CallRefused>()
         .register_type::<SimulatedCall>()
@@ -46,7 +46,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Conversation>()
         .register_type::<Speech>()
         .register_type::<Ask>()
-        .register_type::<AskKind>()
+        .register_type::<walla_runtime::Prompt>()
         .register_type::<Cancel>()
         .register_type::<CancelHeard>()
         .register_type::<ReplyStarted>()

@@ -6,8 +6,12 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 use std::sync::Arc;
-use walla_runtime::{
-    FinishReason, InlineText, MAX_DELTA_BYTES, ReplyError, ReplyId, Score, TokenLogprobs, Usage,
+
+pub use crate::sentence::{MAX_SENTENCE_BYTES, ReplySentence};
+pub use crate::speech::{Speech, SpeechState};
+pub use walla_runtime::{
+    FinishReason, FirstTokenTimes, InlineText, MAX_DELTA_BYTES, RemoteError, ReplyError, ReplyId,
+    Score, TimeLimit, TokenLogprobs, Unsupported, Usage,
 };
 
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
@@ -44,11 +48,11 @@ pub struct ReplyDelta {
 }
 
 /// More reasoning of an agent: text that the model writes before its answer and that is never
-/// spoken. It is in no [`ReplyDelta`], no [`ReplySentence`](crate::ReplySentence), not in
-/// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
+/// spoken. It is in no [`ReplyDelta`], no [`ReplySentence`], not in
+/// [`Speech`] and not in [`Conversation`](crate::Conversation).
 ///
-/// Only models with reasoning markers produce it. [`AgentReasoning`](crate::AgentReasoning) has the
-/// settings.
+/// Only models with reasoning markers produce it. [`AgentReasoning`](crate::agent::AgentReasoning)
+/// has the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyReasoning {
@@ -115,9 +119,9 @@ impl ReplyScores {
 }
 
 /// The agent has forgotten the oldest turns of its conversation, because they did not fit in its
-/// context any more ([`ContextPolicy`](crate::ContextPolicy)). Triggered before the end of the
-/// reply with the first prompt without them. The [`Conversation`](crate::Conversation) still has
-/// them.
+/// context any more ([`ContextPolicy`](crate::agent::ContextPolicy)). Triggered before the end of
+/// the reply with the first prompt without them. The [`Conversation`](crate::Conversation) still
+/// has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct TurnsDropped {
@@ -132,8 +136,8 @@ pub struct TurnsDropped {
 
 /// A reply has finished. With its question, it is in the [`Conversation`](crate::Conversation):
 /// [`Conversation::reply`](crate::Conversation::reply) returns its text.
-/// [`Speech`](crate::Speech) may already show the next reply. A reply to a
-/// [raw ask](crate::AskKind::Raw) is in no conversation: collect its [`ReplyDelta`]s.
+/// [`Speech`] may already show the next reply. A reply to a
+/// [raw ask](crate::ask::Prompt::Raw) is in no conversation: collect its [`ReplyDelta`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyFinished {

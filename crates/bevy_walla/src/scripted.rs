@@ -9,7 +9,7 @@
 //!
 //! let engine = ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"));
 //! let mut app = App::new();
-//! app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()));
+//! app.add_plugins(WallaPlugin::new(&engine));
 //! let odo = app.world_mut().spawn(Agent::persona("I am Odo.")).id();
 //! app.world_mut().trigger(Ask::new(odo, "Hello!"));
 //! for _ in 0..20 {
@@ -156,7 +156,7 @@ impl ScriptedEngine {
     }
 
     /// A function that returns a client of this engine, for
-    /// [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
+    /// [`EngineSetup::client`](crate::engines::EngineSetup::client).
     pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
         let engine = self.clone();
         move || Box::new(engine.clone())

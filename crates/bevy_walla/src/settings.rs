@@ -17,9 +17,9 @@ pub struct WallaSettings {
     /// Default: `256`.
     pub max_commands_per_frame: u32,
     /// Maximum number of open asks of one agent, including the one that it answers. More fail with
-    /// [`ReplyError::Busy`](crate::ReplyError::Busy). Default: `8`. The engine receives eight of
-    /// them at a time, the rest wait in the plugin. With `u32::MAX` none is ever refused, but each
-    /// takes memory for its question and its reply.
+    /// [`ReplyError::Busy`](crate::reply::ReplyError::Busy). Default: `8`. The engine receives
+    /// eight of them at a time, the rest wait in the plugin. With `u32::MAX` none is ever refused,
+    /// but each takes memory for its question and its reply.
     pub max_asks_per_agent: u32,
     /// Maximum number of turns in a [`Conversation`](crate::Conversation); the oldest are dropped
     /// first. Default: `512`, far more than a usual context holds. It bounds the component and its

@@ -43,7 +43,7 @@ impl Walla {
     }
 
     /// The engine itself. Clone it to share the model with another app
-    /// ([`WallaPlugin::with_engine`](crate::WallaPlugin::with_engine)) or with code outside of Bevy
+    /// ([`WallaPlugin::new`](crate::WallaPlugin::new)) or with code outside of Bevy
     /// (`walla::Engine::join` for the async API). `None` if it did not start, or if agents reply
     /// from a script.
     #[must_use]
@@ -58,14 +58,14 @@ impl Walla {
     }
 
     /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
-    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask), or to count the
-    /// tokens of a persona. `None` until agents can speak, or if they reply from a script.
+    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::tokens::TokenMask), or to count
+    /// the tokens of a persona. `None` until agents can speak, or if they reply from a script.
     ///
     /// # Examples
     /// ```
     /// # use bevy_ecs::prelude::*;
-    /// use bevy_walla::EncodeOptions;
     /// use bevy_walla::prelude::*;
+    /// use bevy_walla::tokens::EncodeOptions;
     /// /// Nobody says "computer" in Emberfall.
     /// fn forbid(walla: Res<Walla>, mut agents: Query<&mut AgentSampling>) -> Result {
     ///     let Some(tokenizer) = walla.tokenizer() else { return Ok(()) };
@@ -198,7 +198,8 @@ impl Walla {
 )]
 pub struct WallaReady {
     /// The chat template of the model, or the reason why none works: then asks fail with
-    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
+    /// [`ReplyError::NoTemplate`](crate::reply::ReplyError::NoTemplate). `None` for agents from a
+    /// script.
     pub template: Option<TemplateState>,
 }
 

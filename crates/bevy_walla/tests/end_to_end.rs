@@ -11,11 +11,17 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::{AgentContext, AgentEngine, ContextPolicy, Sampling};
+use bevy_walla::ask::CancelHeard;
+use bevy_walla::conversation::Speaker;
+use bevy_walla::diagnostics::TemplateState;
 use bevy_walla::engine::Engine;
+use bevy_walla::engines::EngineSet;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{
-    EngineOptions, EngineSetup, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
-};
+use bevy_walla::reply::ReplyError;
+use bevy_walla::tokens::{TokenId, TokenMask};
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};
 
@@ -28,12 +34,22 @@ fn tiny() -> &'static [u8] {
     TINY.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap())
 }
 
-fn on_one_thread(plugin: WallaPlugin) -> WallaPlugin {
-    plugin.device("cpu").threads(1).max_agents(8).context_tokens(256)
+fn on_one_thread(model: ModelSource) -> EngineOptions {
+    EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 256,
+        ..EngineOptions::new(model)
+    }
 }
 
-fn plugin() -> WallaPlugin {
-    on_one_thread(WallaPlugin::model_bytes(tiny()))
+fn options() -> EngineOptions {
+    on_one_thread(ModelSource::Static(tiny()))
+}
+
+fn app_of(options: EngineOptions) -> App {
+    app_with(WallaPlugin::new(options))
 }
 
 /// Generates 24 words on every machine: its token mask excludes the end of turn.
@@ -66,7 +82,7 @@ fn listen(app: &mut App) {
 
 /// The reply of guest 0 among this many guests.
 fn first_guest_among(guests: u64) -> String {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     listen(&mut app);
     let agents: Vec<_> = (0..guests).map(|place| guest(&mut app, place)).collect();
     for &agent in &agents {
@@ -95,7 +111,7 @@ fn a_reply_does_not_depend_on_other_agents() {
 
 #[test]
 fn a_restored_conversation_gives_the_same_reply() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "one");
     run_until(&mut app, |app| log(app).ends() == 1);
@@ -104,7 +120,7 @@ fn a_restored_conversation_gives_the_same_reply() {
     run_until(&mut app, |app| log(app).ends() == 2);
     let expected = turns(&app, agent);
     // Another app, another engine, the same agent with the saved talk.
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agent = guest(&mut app, 0);
     app.world_mut().entity_mut(agent).insert(saved);
     ask(&mut app, agent, "two");
@@ -114,7 +130,7 @@ fn a_restored_conversation_gives_the_same_reply() {
 
 #[test]
 fn the_plugins_budget_can_be_changed_at_run_time_and_is_measured() {
-    let mut app = app_with(plugin().budget(Duration::from_millis(3)));
+    let mut app = app_of(EngineOptions { budget: Duration::from_millis(3).into(), ..options() });
     app.add_plugins(WallaDiagnosticsPlugin);
     let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
     for &agent in &agents {
@@ -147,7 +163,7 @@ fn the_plugins_budget_can_be_changed_at_run_time_and_is_measured() {
 
 #[test]
 fn a_smaller_cache_recomputes_prefixes_and_loses_no_reply() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
     for &agent in &agents {
         ask(&mut app, agent, "Who are you?");
@@ -165,7 +181,7 @@ fn a_smaller_cache_recomputes_prefixes_and_loses_no_reply() {
 
 #[test]
 fn despawning_during_a_reply_frees_its_pages() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "Who are you?");
     run_until(&mut app, |app| !log(app).only("delta").is_empty());
@@ -180,7 +196,7 @@ fn despawning_during_a_reply_frees_its_pages() {
 #[test]
 fn asks_beyond_the_engines_queue_are_answered_in_order() {
     let settings = WallaSettings { max_asks_per_agent: u32::MAX, ..WallaSettings::default() };
-    let mut app = app_with(plugin().settings(settings));
+    let mut app = app_with(WallaPlugin::new(options()).settings(settings));
     let agent = guest(&mut app, 0);
     app.world_mut().entity_mut(agent).insert(ReplyLimits::tokens(2));
     let questions: Vec<String> = (0..20).map(|number| format!("{number}?")).collect();
@@ -203,7 +219,7 @@ fn two_apps_share_an_engine() {
         ..EngineOptions::new(ModelSource::Static(tiny()))
     };
     let engine = Engine::start(options).unwrap();
-    let mut apps = [(); 2].map(|()| app_with(WallaPlugin::with_engine(engine.clone())));
+    let mut apps = [(); 2].map(|()| app_with(WallaPlugin::new(engine.clone())));
     for app in &mut apps {
         let agent = guest(app, 0);
         ask(app, agent, "Who are you?");
@@ -221,7 +237,7 @@ fn two_apps_share_an_engine() {
 #[test]
 fn dropping_an_app_has_a_bounded_wait() {
     let drop_after = |frames: usize| {
-        let mut app = app_with(plugin());
+        let mut app = app_of(options());
         for place in 0..4 {
             let agent = guest(&mut app, place);
             ask(&mut app, agent, "Who are you?");
@@ -240,7 +256,8 @@ fn dropping_an_app_has_a_bounded_wait() {
 
 #[test]
 fn a_missing_file_emits_a_message_and_fails_asks() {
-    let mut app = app_with(on_one_thread(WallaPlugin::model("/nowhere/smith.gguf")));
+    let mut app =
+        app_with(WallaPlugin::new(on_one_thread(ModelSource::Path("/nowhere/smith.gguf".into()))));
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "Who are you?");
     run_until(&mut app, |app| log(app).ends() == 1);
@@ -274,13 +291,19 @@ fn the_chosen_template_is_reported_to_the_app() {
     let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
     bytes[at] = b'x';
     let broken: &'static [u8] = Vec::leak(bytes);
-    let on = |model| on_one_thread(WallaPlugin::model_bytes(model));
-    for (plugin, is_expected) in [
-        (on(tiny()), (|state| *state == TemplateState::FromFile) as fn(&TemplateState) -> bool),
-        (on(broken).template("mistral"), |s| *s == TemplateState::Chosen("mistral".into())),
-        (on(broken), |state| matches!(state, TemplateState::Unusable(_))),
+    let on = |model, template: Option<&str>| {
+        let template = template.map(Into::into);
+        EngineOptions { template, ..on_one_thread(ModelSource::Static(model)) }
+    };
+    for (options, is_expected) in [
+        (
+            on(tiny(), None),
+            (|state| *state == TemplateState::FromFile) as fn(&TemplateState) -> bool,
+        ),
+        (on(broken, Some("mistral")), |s| *s == TemplateState::Chosen("mistral".into())),
+        (on(broken, None), |state| matches!(state, TemplateState::Unusable(_))),
     ] {
-        let mut app = app_that_listens(plugin);
+        let mut app = app_that_listens(WallaPlugin::new(options));
         let agent = guest(&mut app, 0);
         ask(&mut app, agent, "Who are you?");
         run_until(&mut app, |app| log(app).ends() == 1);
@@ -290,7 +313,7 @@ fn the_chosen_template_is_reported_to_the_app() {
         assert_eq!(failed.is_empty(), state.is_usable(), "{failed}");
         assert_eq!(failed.contains("EngineOptions::template"), !state.is_usable(), "{failed}");
     }
-    let mut app = app_with(on(tiny()).template("no/such/file.jinja"));
+    let mut app = app_of(on(tiny(), Some("no/such/file.jinja")));
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "Who are you?");
     run_until(&mut app, |app| log(app).ends() == 1);
@@ -300,7 +323,7 @@ fn the_chosen_template_is_reported_to_the_app() {
 /// An agent that has spoken first, and one with an observation, with a template that rejects both.
 #[test]
 fn conversations_may_start_with_any_speaker() {
-    let mut app = app_with(plugin().template("gemma"));
+    let mut app = app_of(EngineOptions { template: Some("gemma".into()), ..options() });
     let mut agents = Vec::new();
     for (place, speaker) in [Speaker::Agent, Speaker::Observation, Speaker::User].iter().enumerate()
     {
@@ -321,7 +344,7 @@ fn conversations_may_start_with_any_speaker() {
 
 #[test]
 fn an_agent_without_a_slot_gets_one_when_another_despawns() {
-    let mut app = app_with(plugin().max_agents(1).wait_for_slot(false));
+    let mut app = app_of(EngineOptions { max_agents: Some(1), wait_for_slot: false, ..options() });
     let agents = [guest(&mut app, 0), guest(&mut app, 1)];
     app.update(); // the first one is added first
     ask(&mut app, agents[1], "Who are you?");
@@ -337,7 +360,7 @@ fn an_agent_without_a_slot_gets_one_when_another_despawns() {
 
 #[test]
 fn many_agents_share_a_few_slots() {
-    let mut app = app_with(plugin().max_agents(3));
+    let mut app = app_of(EngineOptions { max_agents: Some(3), ..options() });
     app.add_plugins(WallaDiagnosticsPlugin);
     listen(&mut app);
     let agents: Vec<_> = (0..24).map(|place| guest(&mut app, place)).collect();
@@ -363,7 +386,7 @@ fn many_agents_share_a_few_slots() {
     run_until(&mut app, |app| waiting(app) == 0);
     assert_eq!(app.world().resource::<Walla>().stats().agents, 22);
     // A conversation is the same with and without parking.
-    let mut alone = app_with(plugin());
+    let mut alone = app_of(options());
     let guest = guest(&mut alone, 7);
     for question in ["Who are you?", "And then?"] {
         ask(&mut alone, guest, question);
@@ -374,7 +397,7 @@ fn many_agents_share_a_few_slots() {
 
 #[test]
 fn an_ask_and_a_despawn_before_the_engine_is_ready_are_a_cancelled_reply() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
     for (frames, &agent) in agents.iter().enumerate() {
         ask(&mut app, agent, "Who are you?");
@@ -387,7 +410,7 @@ fn an_ask_and_a_despawn_before_the_engine_is_ready_are_a_cancelled_reply() {
 
 #[test]
 fn conversation_and_engine_agree_after_interruptions_and_pushes() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "one");
     run_until(&mut app, |app| log(app).ends() == 1);
@@ -429,7 +452,7 @@ fn conversation_and_engine_agree_after_interruptions_and_pushes() {
 
 #[test]
 fn a_prompt_that_is_too_long_is_not_kept() {
-    let mut app = app_with(plugin());
+    let mut app = app_of(options());
     let agent = guest(&mut app, 0);
     app.world_mut().entity_mut(agent).insert(AgentContext(ContextPolicy::Refuse));
     ask(&mut app, agent, &"What is this? ".repeat(200));
@@ -442,9 +465,15 @@ fn a_prompt_that_is_too_long_is_not_kept() {
 }
 
 #[cfg(feature = "demo")]
+fn demo(agents: u32) -> EngineOptions {
+    let (device, threads) = ("cpu".into(), Some(1));
+    EngineOptions { device, threads, max_agents: Some(agents), ..EngineOptions::demo() }
+}
+
+#[cfg(feature = "demo")]
 #[test]
 fn a_three_line_app_answers_from_its_persona() {
-    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).max_agents(1));
+    let mut app = app_of(demo(1));
     let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
     let greta = app.world_mut().spawn((Agent::persona(persona), AgentSampling::greedy())).id();
     ask(&mut app, greta, "What does a horseshoe cost?");
@@ -460,7 +489,7 @@ struct Cached(Vec<u32>);
 #[cfg(feature = "demo")]
 #[test]
 fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
-    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).max_agents(4));
+    let mut app = app_of(demo(4));
     app.init_resource::<Cached>();
     app.add_observer(|finished: On<ReplyFinished>, mut cached: ResMut<Cached>| {
         cached.0.push(finished.usage.cached_tokens);
@@ -483,18 +512,12 @@ fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
     assert!(cached.len() == 3 && cached.iter().all(|&tokens| tokens > 60), "{cached:?}");
 }
 
-fn tiny_setup() -> EngineSetup {
-    let mut options = EngineOptions::new(ModelSource::Static(tiny()));
-    (options.device, options.threads) = ("cpu".into(), Some(1));
-    (options.max_agents, options.context_tokens) = (Some(8), 256);
-    options.into()
-}
-
 #[test]
 fn local_engines_share_the_budget_of_their_device() {
-    use bevy_walla::WallaEngines;
-    let plugin = plugin().budget(Duration::from_millis(4)).engine("b", tiny_setup());
-    let mut app = app_with(plugin);
+    use bevy_walla::engines::WallaEngines;
+    let whole = EngineOptions { budget: Duration::from_millis(4).into(), ..options() };
+    let mut app =
+        app_with(WallaPlugin::engines(EngineSet::new("default", whole).with("b", options())));
     let engines = |app: &App| app.world().resource::<WallaEngines>().list();
     let budgets = |app: &App| -> Vec<_> {
         engines(app).iter().map(|engine| engine.stats.budget.budget).collect()

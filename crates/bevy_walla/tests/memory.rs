@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::Sampling;
+use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::conversation::Speaker;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{TokenId, TokenMask};
+use bevy_walla::tokens::{TokenId, TokenMask};
 use common::dice::Dice;
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};
@@ -57,8 +61,14 @@ fn simulate(seed: u64) {
         max_asks_per_agent: u32::MAX,
         ..WallaSettings::default()
     };
-    let plugin = WallaPlugin::model_bytes(model()).device("cpu").threads(1).max_agents(2);
-    let mut app = app_with(plugin.context_tokens(2_048).settings(settings));
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(2),
+        context_tokens: 2_048,
+        ..EngineOptions::new(ModelSource::Static(model()))
+    };
+    let mut app = app_with(WallaPlugin::new(options).settings(settings));
     app.init_resource::<Prompts>().add_observer(
         |began: On<ReplyStarted>, mut prompts: ResMut<Prompts>| {
             prompts.0.insert(began.agent, began.prompt_tokens);

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::actions::schemars::{self, JsonSchema};
+use bevy_walla::ask::Cancel;
+use bevy_walla::engines::EngineSet;
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
 use serde::Deserialize;
 
@@ -74,7 +76,7 @@ fn read(
 }
 
 fn app(engine: &ScriptedEngine) -> App {
-    app_with(WallaPlugin::with_engine_client(engine.new_client()), WallaDiagnosticsPlugin)
+    app_with(WallaPlugin::new(engine), WallaDiagnosticsPlugin)
 }
 
 fn app_with(plugin: WallaPlugin, more: impl Plugin) -> App {
@@ -129,7 +131,7 @@ fn a_recorder_allocates_nothing_on_the_frame_side() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("session.walla");
     let engine = ScriptedEngine::new(|_, _| "Well met. ".to_owned()).endless();
-    let plugin = WallaPlugin::with_engine_client(engine.new_client()).record(&path);
+    let plugin = WallaPlugin::new(&engine).record_to(&path);
     let mut app = crowd_of(app_with(plugin, WallaDiagnosticsPlugin), 2_000);
     for _ in 0..300 {
         app.update();
@@ -169,7 +171,7 @@ fn a_recorder_allocates_nothing_on_the_frame_side() {
         assert!(begun.elapsed().as_secs() < 120, "{allocations} {in_vain}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert!(app.world().resource::<bevy_walla::WallaRecording>().is_recording());
+    assert!(app.world().resource::<bevy_walla::WallaRecorder>().is_recording());
     drop(app);
     let recording = bevy_walla::record::Recording::open(&path).expect("a recording");
     assert!(recording.is_complete() && recording.events().count() > 64 * 1_200);
@@ -178,8 +180,8 @@ fn a_recorder_allocates_nothing_on_the_frame_side() {
 /// Without the diagnostics, which list the engines.
 fn agents_behind_a_router_allocate_nothing_per_frame() {
     let engine = ScriptedEngine::new(|_, _| "Well met. ".to_owned()).endless();
-    let plugin = WallaPlugin::with_engine_client(engine.new_client());
-    let mut app = crowd_of(app_with(plugin.several_engines(), |_: &mut App| {}), 2_000);
+    let plugin = WallaPlugin::engines(EngineSet::new("default", &engine));
+    let mut app = crowd_of(app_with(plugin, |_: &mut App| {}), 2_000);
     for _ in 0..300 {
         app.update();
     }
@@ -206,7 +208,8 @@ fn idle_agents_with_actions_allocate_nothing_per_frame() {
         },
     );
     for i in 0..64 {
-        let actions = Actions::new().allow::<Give>().choices::<Give>("item", ["nails", "sword"]);
+        let actions =
+            AgentActions::new().allow::<Give>().choices::<Give>("item", ["nails", "sword"]);
         let agent = app.world_mut().spawn((Agent::persona("A"), AgentSeed(i), actions)).id();
         app.world_mut().trigger(Ask::new(agent, "Nails, please."));
     }

@@ -17,7 +17,7 @@ use common::*;
 /// Two agents; one of them talks endlessly.
 fn app() -> App {
     let engine = ScriptedEngine::new(|_, _| "So it was and so it is.".to_owned()).endless();
-    app_with_overlay(WallaPlugin::with_engine_client(engine.new_client()))
+    app_with_overlay(WallaPlugin::new(&engine))
 }
 
 fn app_with_overlay(plugin: WallaPlugin) -> App {
@@ -60,9 +60,8 @@ fn is_shown(app: &mut App) -> bool {
 #[test]
 fn several_engines_have_a_line_each() {
     let [small, large] = [(); 2].map(|()| ScriptedEngine::new(|_, _| "Well.".to_owned()));
-    let plugin = WallaPlugin::with_engine_client(small.new_client())
-        .engine("large", bevy_walla::EngineSetup::client(large.new_client()));
-    let mut app = app_with_overlay(plugin);
+    let engines = bevy_walla::engines::EngineSet::new("default", &small).with("large", &large);
+    let mut app = app_with_overlay(WallaPlugin::engines(engines));
     refresh(&mut app);
     let shown = visible_lines(&mut app).join("\n");
     assert!(shown.contains("default: 0 replies, "), "{shown}");

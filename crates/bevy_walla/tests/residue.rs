@@ -7,9 +7,12 @@ mod common;
 use std::sync::OnceLock;
 
 use bevy_app::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::agent::AgentEngine;
 use bevy_walla::engine::EngineState;
+use bevy_walla::engines::{EngineSet, ReplyInProgress, WallaEngines};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, ModelSource, ReplyInProgress, WallaEngines};
 use common::*;
 use walla_doubles::synth::{self, Mixture, Model};
 
@@ -37,7 +40,7 @@ fn use_of_process() -> (usize, u64) {
 /// Engines are loaded, replaced and unloaded while an agent speaks; nothing of them is left.
 #[test]
 fn engines_come_and_go_without_residue() {
-    let mut app = app_with(WallaPlugin::with_options(options(model())).several_engines());
+    let mut app = app_with(WallaPlugin::engines(EngineSet::new("default", options(model()))));
     let agent = spawn(&mut app, "You are a guest.");
     let route = AgentEngine::named("extra").or("default", None);
     app.world_mut().entity_mut(agent).insert(route);

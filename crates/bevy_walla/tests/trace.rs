@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
 use common::*;
 use serde_json::Value;
@@ -28,11 +29,15 @@ fn work() {
 
 /// Four agents reply to one question each, until all replies have ended.
 fn run(path: &Path) {
-    let plugin =
-        WallaPlugin::default().device("cpu").threads(1).max_agents(4).budget(None).trace(path);
-    // One encoding for each ask.
-    let plugin = plugin.background_prefill(false);
-    let mut app = app_with(plugin);
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(4),
+        budget: FrameBudget::Unlimited,
+        background_prefill: false, // one encoding for each ask
+        ..EngineOptions::demo()
+    };
+    let mut app = app_with(WallaPlugin::new(options).trace(path));
     app.add_systems(Update, work);
     for persona in ["You are Greta.", "You are Odo.", "You are Pip.", "You are Wren."] {
         let limits = ReplyLimits::tokens(48);

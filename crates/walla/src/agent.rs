@@ -12,9 +12,9 @@ use crate::reply::Reply;
 
 /// An agent. Dropping it cancels its replies and frees its memory; no call blocks.
 ///
-/// An agent beyond the engine's [slots](crate::EngineBuilder::max_agents) waits for a slot when it
+/// An agent beyond the engine's [slots](crate::EngineOptions::max_agents) waits for a slot when it
 /// is asked, or fails at once
-/// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation is
+/// ([`EngineOptions::wait_for_slot`](crate::EngineOptions::wait_for_slot)). Its conversation is
 /// kept.
 ///
 /// The conversation is stored in the engine, which does not return it. To save it, keep each
@@ -36,7 +36,10 @@ impl Agent {
         Self { dispatcher, recall, changes }
     }
 
-    /// Asks the agent; its reply is a stream.
+    /// Asks the agent; its reply is a stream. A text is the next user turn ([`Prompt::Chat`]);
+    /// other prompts are raw text or tokens, which are continued without template and conversation,
+    /// and others. [`Prompt::Raw`] may contain untrusted text; [`Prompt::RawTrusted`] parses
+    /// markers.
     ///
     /// Asks of one agent are answered in order. While eight are waiting, the next one fails with
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). Question and reply become part of the
@@ -46,53 +49,37 @@ impl Agent {
     /// with [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and the text is dropped.
     /// [`try_ask`](Self::try_ask) returns it.
     #[must_use = "dropping the reply cancels it"]
-    pub fn ask(&self, text: impl Into<String>) -> Reply {
-        self.ask_with(Prompt::Chat(text.into()))
+    pub fn ask(&self, prompt: impl Into<Prompt>) -> Reply {
+        self.ask_with(prompt, AskOptions::default())
     }
 
-    /// Like [`ask`](Self::ask), also with raw text or tokens, which are continued without template
-    /// and conversation. [`Prompt::Raw`] may contain untrusted text; [`Prompt::RawTrusted`] parses
-    /// markers.
+    /// Like [`ask`](Self::ask), with settings of this ask instead of the agent's, such as a
+    /// [constraint](AskOptions::constraint).
     #[must_use = "dropping the reply cancels it"]
-    pub fn ask_with(&self, prompt: Prompt) -> Reply {
-        self.ask_with_options(prompt, AskOptions::default())
-    }
-
-    /// Like [`ask_with`](Self::ask_with), with settings of this ask instead of the agent's, such as
-    /// a [constraint](AskOptions::constraint).
-    #[must_use = "dropping the reply cancels it"]
-    pub fn ask_with_options(&self, prompt: Prompt, options: AskOptions) -> Reply {
+    pub fn ask_with(&self, prompt: impl Into<Prompt>, options: AskOptions) -> Reply {
         let refused =
             |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
-        self.try_ask_with_options(prompt, options).unwrap_or_else(refused)
+        self.try_ask_with(prompt, options).unwrap_or_else(refused)
     }
 
-    /// Like [`ask`](Self::ask), but a refusal returns the text. Retry when a reply has ended.
-    ///
-    /// # Errors
-    /// [`TryAskError`] with the text and the reason.
-    pub fn try_ask(&self, text: impl Into<String>) -> Result<Reply, TryAskError> {
-        self.try_ask_with(Prompt::Chat(text.into()))
-    }
-
-    /// Like [`try_ask`](Self::try_ask), also with raw text or tokens.
+    /// Like [`ask`](Self::ask), but a refusal returns the prompt. Retry when a reply has ended.
     ///
     /// # Errors
     /// [`TryAskError`] with the prompt and the reason.
-    pub fn try_ask_with(&self, prompt: Prompt) -> Result<Reply, TryAskError> {
-        self.try_ask_with_options(prompt, AskOptions::default())
+    pub fn try_ask(&self, prompt: impl Into<Prompt>) -> Result<Reply, TryAskError> {
+        self.try_ask_with(prompt, AskOptions::default())
     }
 
-    /// Like [`try_ask_with`](Self::try_ask_with), with settings of this ask.
+    /// Like [`try_ask`](Self::try_ask), with settings of this ask.
     ///
     /// # Errors
     /// [`TryAskError`] with the prompt, the options and the reason.
-    pub fn try_ask_with_options(
+    pub fn try_ask_with(
         &self,
-        prompt: Prompt,
+        prompt: impl Into<Prompt>,
         options: AskOptions,
     ) -> Result<Reply, TryAskError> {
-        self.send(Vec::new(), prompt, options)
+        self.send(Vec::new(), prompt.into(), options)
     }
 
     fn send(
@@ -134,13 +121,13 @@ impl Agent {
         results: impl IntoIterator<Item = (CallId, T)>,
     ) -> Reply {
         let result = |(id, text): (CallId, T)| CallResult { id, text: text.into() };
-        self.ask_with(Prompt::Results(results.into_iter().map(result).collect()))
+        self.ask(Prompt::Results(results.into_iter().map(result).collect()))
     }
 
     /// How probable each of these texts is as the answer to a prompt, in the order of the texts:
     /// for ranking lines, or choosing among intents or moves. The conversation does not change. The
     /// prompt is evaluated once, and each text costs its own tokens: hundreds of short texts are
-    /// fine. See [`AskOptions::score`], which has the rules; [`ask_with_options`] with it returns
+    /// fine. See [`AskOptions::score`], which has the rules; [`ask_with`] with it returns
     /// each score as soon as it is known.
     ///
     /// # Errors
@@ -164,13 +151,13 @@ impl Agent {
     /// # }
     /// ```
     ///
-    /// [`ask_with_options`]: Self::ask_with_options
+    /// [`ask_with`]: Self::ask_with
     pub async fn score(
         &self,
         prompt: Prompt,
         texts: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Vec<Score>, ReplyError> {
-        self.ask_with_options(prompt, AskOptions::score(texts)).scores().await
+        self.ask_with(prompt, AskOptions::score(texts)).scores().await
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the
@@ -200,7 +187,7 @@ impl Agent {
     #[must_use = "dropping the reply cancels it"]
     pub fn regenerate(&self) -> Reply {
         let seed = self.dispatcher.new_seed();
-        self.ask_with_options(Prompt::Again, AskOptions::seed(seed))
+        self.ask_with(Prompt::Again, AskOptions::seed(seed))
     }
 
     /// Removes turns from the end of the conversation. A question and its reply are two turns; each

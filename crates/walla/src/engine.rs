@@ -3,15 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use walla_device::{GpuContext, KvType, Registry};
+use walla_device::Registry;
 use walla_model::tokenizer::Tokenizer;
 use walla_record::{Pace, Player, Recorder, Recording, RecordingStatus};
 use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentSpec, AskOptions, Deadlines, EngineClient, EngineError, EngineOptions, EngineState,
-    EngineStats, FrameBudget, ModelCard, ModelSource, Pacing, Prompt, ReplyError, Score,
-    TemplateChoice,
+    AgentSpec, AskOptions, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
+    FrameBudget, ModelCard, ModelSource, Pacing, Prompt, ReplyError, Score,
 };
 
 use walla_embed::{EmbedError, Embedding, Purpose};
@@ -35,102 +34,41 @@ const MAX_ASKS: u32 = 4_096;
 /// Default of [`EngineBuilder::max_ask_bytes`].
 const MAX_ASK_BYTES: usize = 16 << 20;
 
-/// Source and settings of a model. Created by [`Engine::open`].
-///
-/// Most settings are fields of [`EngineOptions`], as are the settings of `bevy_walla`'s plugin,
-/// with the same names and the same defaults. Only these differ:
-///
-/// | setting | here | in the plugin |
-/// |---|---|---|
-/// | [`budget`](Self::budget) | no limit: a host without frames | a quarter of a frame at 60 Hz on a GPU, half of it on a CPU |
-/// | pacing, schedules, bounds of a frame | none: the engine runs freely | `steps_per_frame`, `free_running`, `schedules`, `settings` |
-/// | bounds of open asks | [`max_asks`](Self::max_asks), [`max_ask_bytes`](Self::max_ask_bytes) | per agent: `WallaSettings::max_asks_per_agent` |
-/// | [`registry`](Self::registry) | a method | `with_engine` with an engine that was started with it |
-///
-/// Fields of [`EngineOptions`] without a method are set through [`Engine::with_options`].
+/// [Options](EngineOptions) of an engine, and what only this API has. Created by
+/// [`Engine::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct EngineBuilder {
     options: EngineOptions,
     registry: Option<Registry>,
     trace: Option<PathBuf>,
-    record: Option<PathBuf>,
+    record_to: Option<PathBuf>,
     max_asks: u32,
     max_ask_bytes: usize,
     recall: RecallOptions,
 }
 
 impl EngineBuilder {
-    /// A host without frames has no default budget.
-    fn new(model: ModelSource) -> Self {
-        Self::with(EngineOptions { budget: FrameBudget::Unlimited, ..EngineOptions::new(model) })
-    }
-
-    fn with(options: EngineOptions) -> Self {
+    fn new(mut options: EngineOptions) -> Self {
+        // A host without frames has no default budget; one that is set applies to this API's
+        // agents.
+        match options.budget {
+            FrameBudget::Auto if !options.budget_free_running => {
+                options.budget = FrameBudget::Unlimited;
+            }
+            budget => options.budget_free_running = budget != FrameBudget::Unlimited,
+        }
         let (max_asks, max_ask_bytes) = (MAX_ASKS, MAX_ASK_BYTES);
-        let recall = recall_options();
-        Self { options, registry: None, trace: None, record: None, max_asks, max_ask_bytes, recall }
-    }
-
-    /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
-    /// the path of a file with Jinja source. A template that does not work fails
-    /// [`start`](Self::start).
-    ///
-    /// Without this setting, a model whose own template is absent or does not work starts, and chat
-    /// asks fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate).
-    /// [`ModelCard::template`] has the reason.
-    pub fn template(mut self, template: impl Into<TemplateChoice>) -> Self {
-        self.options.template = Some(template.into());
-        self
-    }
-
-    /// `auto` (the default: the best device), `cpu` or `cuda:0`.
-    pub fn device(mut self, name: impl Into<String>) -> Self {
-        self.options.device = name.into();
-        self
-    }
-
-    /// Threads that a CPU device may use. Default: half of the cores.
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.options.threads = Some(threads);
-        self
-    }
-
-    /// The context of a GPU device: a dedicated one (the default), one with a share of the
-    /// multiprocessors, or an existing context of the program.
-    pub fn gpu_context(mut self, context: impl Into<GpuContext>) -> Self {
-        self.options.gpu_context = context.into();
-        self
-    }
-
-    /// Maximum tokens of one agent's context. Default 1,024; capped by the model's own limit.
-    pub fn context_tokens(mut self, tokens: u32) -> Self {
-        self.options.context_tokens = tokens;
-        self
-    }
-
-    /// Number of agents that can speak at the same time; their memory is reserved when the model
-    /// loads. More agents share the slots. Default: 64, on a CPU
-    /// by its free memory ([`EngineOptions::max_agents`]).
-    pub fn max_agents(mut self, agents: u32) -> Self {
-        self.options.max_agents = Some(agents);
-        self
-    }
-
-    /// Whether an agent beyond [`max_agents`](Self::max_agents) waits for a slot when it is asked
-    /// (the default), or fails at once with
-    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents):
-    /// [`EngineOptions::wait_for_slot`].
-    pub fn wait_for_slot(mut self, waits: bool) -> Self {
-        self.options.wait_for_slot = waits;
-        self
-    }
-
-    /// Maximum number of agents beyond [`max_agents`](Self::max_agents) that the engine keeps.
-    /// Default 16,384: [`EngineOptions::max_agents_parked`].
-    pub fn max_agents_parked(mut self, agents: u32) -> Self {
-        self.options.max_agents_parked = agents;
-        self
+        let (registry, trace, record_to) = (None, None, None);
+        Self {
+            options,
+            registry,
+            trace,
+            record_to,
+            max_asks,
+            max_ask_bytes,
+            recall: recall_options(),
+        }
     }
 
     /// Maximum number of open asks, of all agents together: an ask is open until its reply ends.
@@ -149,106 +87,6 @@ impl EngineBuilder {
         self
     }
 
-    /// Maximum tokens of all agents' conversations in the KV cache. Default: every agent's whole
-    /// context.
-    pub fn kv_tokens(mut self, tokens: u32) -> Self {
-        self.options.kv_tokens = Some(tokens);
-        self
-    }
-
-    /// Snapshots of the state of recurrent layers (LFM 2, Qwen 3.5):
-    /// [`EngineOptions::state_snapshots`]. Default: as many as agents in at most 256 MiB.
-    pub fn state_snapshots(mut self, snapshots: u32) -> Self {
-        self.options.state_snapshots = Some(snapshots);
-        self
-    }
-
-    /// Maximum prompt tokens of one step. Default: 64 on a CPU, 64 to 448 on a GPU. Longer chunks
-    /// prefill faster and delay the decode of other agents.
-    pub fn max_prefill_tokens(mut self, tokens: u32) -> Self {
-        self.options.max_prefill_tokens = Some(tokens);
-        self
-    }
-
-    /// Number format of the KV cache. Default f16.
-    pub fn kv_type(mut self, kv_type: KvType) -> Self {
-        self.options.kv_type = kv_type;
-        self
-    }
-
-    /// Device time that all agents together may use in each 1/60 s; the rest is left to the host.
-    /// `None`: no limit, the engine runs as fast as the device allows. Default: `None`.
-    /// [`Engine::set_budget`] changes it later.
-    pub fn budget(mut self, budget: impl Into<FrameBudget>) -> Self {
-        self.options.budget = budget.into();
-        self.options.budget_free_running = self.options.budget != FrameBudget::Unlimited;
-        self
-    }
-
-    /// Unused budget that earlier frames may leave to a frame, in frames:
-    /// [`EngineOptions::budget_carry`]. Default: 3 on a CPU, 0 on a GPU.
-    pub fn budget_carry(mut self, frames: u32) -> Self {
-        self.options.budget_carry = Some(frames);
-        self
-    }
-
-    /// Whether agents that are not asked are prepared in device time and KV pages that nothing else
-    /// uses, so that only the question is evaluated at an ask:
-    /// [`EngineOptions::background_prefill`]. Default: `true`.
-    pub fn background_prefill(mut self, prepares: bool) -> Self {
-        self.options.background_prefill = prepares;
-        self
-    }
-
-    /// [`EngineOptions::prepare_constraints`]. Default: `true`.
-    pub fn prepare_constraints(mut self, prepares: bool) -> Self {
-        self.options.prepare_constraints = prepares;
-        self
-    }
-
-    /// Whether keys of a shortened conversation are shifted instead of being evaluated again, which
-    /// is an approximation: [`EngineOptions::context_shift`]. Default: `false`.
-    pub fn context_shift(mut self, shifts: bool) -> Self {
-        self.options.context_shift = shifts;
-        self
-    }
-
-    /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for
-    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::max_launch`].
-    pub fn max_launch(mut self, time: impl Into<Option<Duration>>) -> Self {
-        self.options.max_launch = time.into();
-        self
-    }
-
-    /// Whether the CPU takes over when the device is lost: [`EngineOptions::fallback`]. Default:
-    /// `true`.
-    pub fn fallback(mut self, takes_over: bool) -> Self {
-        self.options.fallback = takes_over;
-        self
-    }
-
-    /// A folder that caches measured costs of steps, so that a [budget](Self::budget) needs no
-    /// measurement at the next start.
-    pub fn cost_cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.options.cost_cache = Some(folder.into());
-        self
-    }
-
-    /// When a hung device is declared lost, and when a reply ends early. Default: see
-    /// [`Deadlines`].
-    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
-        self.options.deadlines = deadlines;
-        self
-    }
-
-    /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`
-    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla
-    /// does not know. Default: the file's.
-    pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
-        self.options.pre_tokenizer = Some(name.into());
-        self
-    }
-
     /// Writes a trace to this file, for <https://ui.perfetto.dev>: activity of the device thread
     /// and the device over time. The file ends shortly after the last handle of the engine is
     /// dropped. An error is logged, and the engine starts without a trace. `WALLA_TRACE=file.json`
@@ -260,11 +98,11 @@ impl EngineBuilder {
 
     /// Records the session of this engine's agents to a file ([`record`](crate::record)): for
     /// reports of defects, for replays with `walla replay FILE`, and for tests with
-    /// [`Engine::play`]. It contains personas and conversations. An existing recording is replaced.
-    /// A recording that fails later ends with a warning, and the session continues
-    /// ([`Engine::recording`]).
-    pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
-        self.record = Some(path.into());
+    /// [`Engine::replay_from`]. It contains personas and conversations. An existing recording is
+    /// replaced. A recording that fails later ends with a warning, and the session continues
+    /// ([`Engine::recorder`]).
+    pub fn record_to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.record_to = Some(path.into());
         self
     }
 
@@ -274,30 +112,10 @@ impl EngineBuilder {
         self
     }
 
-    /// The options of the engine, with all settings so far.
-    #[must_use]
-    pub fn options(&self) -> &EngineOptions {
-        &self.options
-    }
-
-    /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens),
-    /// [masks](crate::TokenMask) and [prompts of tokens](crate::Prompt::Tokens). It needs no engine
-    /// and respects [`template`](Self::template) and [`pre_tokenizer`](Self::pre_tokenizer).
-    ///
-    /// Reads the vocabulary from the file and blocks: do not call it in a game loop.
-    ///
-    /// # Errors
-    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
-    /// path cannot be read as a file, [`EngineError::Template`] if the chosen
-    /// [`template`](Self::template) does not work.
-    pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        self.options.tokenizer()
-    }
-
     /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
-    /// without a budget of the embedding model. With a [budget](Self::budget) of the engine, give
-    /// the model one too ([`RecallOptions::embed_budget`]). Its frames follow at intervals of
-    /// [`RecallOptions::frame_time`], here 1/60 s by default.
+    /// without a budget of the embedding model. With a [budget](EngineOptions::budget) of the
+    /// engine, give the model one too ([`RecallOptions::embed_budget`]). Its frames follow at
+    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default.
     pub fn recall(mut self, options: RecallOptions) -> Self {
         self.recall = options;
         if self.recall.embed_budget.is_some() {
@@ -330,14 +148,14 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
-        let Launched { dispatcher, recall, mut loaded, recording } = self.launch()?;
+        let Launched { dispatcher, recall, mut loaded, recorder } = self.launch()?;
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
         match dispatcher.client().state() {
             EngineState::Ready => {
                 progress(1.0);
-                Ok(Engine { dispatcher: Arc::new(dispatcher), recall, recording })
+                Ok(Engine { dispatcher: Arc::new(dispatcher), recall, recorder })
             }
             EngineState::Failed(error) => Err(EngineError::NotLoaded(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
@@ -360,11 +178,11 @@ impl EngineBuilder {
             error => error,
         })?;
         // The recorder is behind the memories, so that a replay needs none.
-        let (client, recording) = recorded(client, self.record)?;
+        let (client, recorder) = recorded(client, self.record_to)?;
         let recall = Recall::new(self.recall).client_of(client);
         let (dispatcher, loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, trace)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Launched { dispatcher, recall, loaded, recording })
+        Ok(Launched { dispatcher, recall, loaded, recorder })
     }
 }
 
@@ -382,7 +200,7 @@ struct Launched {
     recall: RecallClient,
     /// The loaded share.
     loaded: UnboundedReceiver<f32>,
-    recording: Option<RecordingStatus>,
+    recorder: Option<RecordingStatus>,
 }
 
 /// The client, in a recorder if there is a path.
@@ -418,31 +236,36 @@ fn bounds((asks, ask_bytes): (u32, u64), slots: u32, max_parked: u32) -> BoundsM
 pub struct Engine {
     pub(crate) dispatcher: Arc<Dispatcher>,
     recall: RecallClient,
-    recording: Option<RecordingStatus>,
+    recorder: Option<RecordingStatus>,
 }
 
 impl Engine {
-    /// A model file (GGUF).
-    pub fn open(path: impl Into<PathBuf>) -> EngineBuilder {
-        EngineBuilder::new(ModelSource::Path(path.into()))
+    /// Loads the model of these options on a dedicated thread and waits until it is ready.
+    /// Settings that only this API has are in [`Engine::builder`].
+    ///
+    /// # Errors
+    /// As [`EngineBuilder::start`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future aborts the load without waiting for it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use walla::{Engine, EngineOptions};
+    /// let small = Engine::start(EngineOptions::model("smith.gguf")).await?;
+    /// let options = EngineOptions { threads: Some(2), ..EngineOptions::model("dragon.gguf") };
+    /// let large = Engine::start(options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn start(options: EngineOptions) -> Result<Self, EngineError> {
+        Self::builder(options).start().await
     }
 
-    /// The small model that is included in walla: tavern characters and a robot's JSON actions.
-    #[cfg(feature = "demo")]
-    pub fn demo() -> EngineBuilder {
-        EngineBuilder::new(ModelSource::demo())
-    }
-
-    /// A model file that is part of the program.
-    pub fn from_static(bytes: &'static [u8]) -> EngineBuilder {
-        EngineBuilder::new(ModelSource::Static(bytes))
-    }
-
-    /// An engine with these options, which `bevy_walla` uses too. A [budget](EngineOptions::budget)
-    /// applies here only with [`budget_free_running`](EngineOptions::budget_free_running), which
-    /// [`EngineBuilder::budget`] sets.
-    pub fn with_options(options: EngineOptions) -> EngineBuilder {
-        EngineBuilder::with(options)
+    /// An engine with these options and further settings.
+    pub fn builder(options: EngineOptions) -> EngineBuilder {
+        EngineBuilder::new(options)
     }
 
     /// Joins a running engine, which another owner has started: for instance the plugin of
@@ -484,10 +307,10 @@ impl Engine {
         let recall = Recall::new(recall_options()).client(client);
         let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Self { dispatcher: Arc::new(dispatcher), recall, recording: None })
+        Ok(Self { dispatcher: Arc::new(dispatcher), recall, recorder: None })
     }
 
-    /// Plays a recording instead of a model: agents with the recorded personas and asks get the
+    /// Replays a recording instead of a model: agents with the recorded personas and asks get the
     /// recorded replies, at the recorded times ([`Player`](crate::record::Player)). Another ask
     /// fails with [`ReplyError::NotRecorded`](crate::ReplyError::NotRecorded).
     ///
@@ -497,40 +320,40 @@ impl Engine {
     /// # Examples
     /// ```no_run
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// let engine = walla::Engine::play("session.walla")?;
+    /// let engine = walla::Engine::replay_from("session.walla")?;
     /// let robot = engine.agent("You are a courier robot.");
     /// let reply = robot.ask("Bring this to the kitchen.").finish().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn play(path: impl AsRef<Path>) -> Result<Self, EngineError> {
+    pub fn replay_from(path: impl AsRef<Path>) -> Result<Self, EngineError> {
         let recording = Recording::open(path);
         let recording = recording.map_err(|error| EngineError::Recording(error.to_string()))?;
         Self::with_client(Player::new(recording).pace(Pace::Time).client())
     }
 
-    /// State of the recording that [`EngineBuilder::record`] has begun.
+    /// State of the recording that [`EngineBuilder::record_to`] has begun.
     #[must_use]
-    pub fn recording(&self) -> Option<&RecordingStatus> {
-        self.recording.as_ref()
+    pub fn recorder(&self) -> Option<&RecordingStatus> {
+        self.recorder.as_ref()
     }
 
     /// The local engine without this API, to share the model with a Bevy app. Agents of both run in
     /// one batch, and either can end without the other. `None` for a remote engine.
     ///
     /// - The app's plugin has no effect on settings of the engine. An app that needs a
-    ///   [budget](EngineBuilder::budget) sets it here, or at run time: an engine of this API has
+    ///   [budget](EngineOptions::budget) sets it here, or at run time: an engine of this API has
     ///   none by default.
-    /// - Agents of this API run freely, agents of the app by its frames. While an agent of this API
-    ///   speaks, a budget of the options applies to it only with [`EngineBuilder::budget`].
+    /// - Agents of this API run freely, agents of the app by its frames.
     /// - The returned handle keeps the engine alive. The drop of the last handle waits up to 300 ms
     ///   for the device; handles of this API never wait.
     ///
     /// # Examples
     /// ```ignore
-    /// let engine = walla::Engine::open("smith.gguf").budget(Duration::from_millis(4)).start().await?;
+    /// let budget = Duration::from_millis(4).into();
+    /// let engine = Engine::start(EngineOptions { budget, ..EngineOptions::model("smith.gguf") }).await?;
     /// let runtime = engine.runtime().ok_or("a remote engine")?;
-    /// app.add_plugins(WallaPlugin::with_engine(runtime.clone()));
+    /// app.add_plugins(WallaPlugin::new(runtime.clone()));
     /// let narrator = engine.agent("You tell stories about a tavern.");
     /// ```
     #[must_use]
@@ -586,7 +409,7 @@ impl Engine {
         // Scores of the part from this text on.
         let ask = |agent: &Agent, from: usize| {
             let part = texts.iter().skip(from).take(size);
-            agent.ask_with_options(prompt.clone(), AskOptions::score(part))
+            agent.ask_with(prompt.clone(), AskOptions::score(part))
         };
         let parts = agents.iter().enumerate().map(|(n, agent)| (n * size, ask(agent, n * size)));
         let parts: Vec<_> = parts.collect();
@@ -613,7 +436,7 @@ impl Engine {
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// use walla::recall::{AgentRecall, Entry, Memory};
     ///
-    /// let engine = walla::Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+    /// let engine = walla::Engine::start(walla::EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
     /// let mut lore = Memory::from_lore_text(&std::fs::read_to_string("lore.txt")?)?;
     /// let mut memory = Memory::default();
     /// memory.add(Entry::new("The player owes 3 silver."))?;
@@ -675,7 +498,7 @@ impl Engine {
 
     /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens),
     /// [masks](crate::TokenMask), [prompts of tokens](crate::Prompt::Tokens), or to count the
-    /// tokens of a text. [`EngineBuilder::tokenizer`] returns it without an engine.
+    /// tokens of a text. [`EngineOptions::tokenizer`] returns it without an engine.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.runtime().and_then(RuntimeEngine::tokenizer)
@@ -726,5 +549,28 @@ impl Engine {
     pub async fn stop(&self) {
         self.dispatcher.client().stop();
         self.dispatcher.ended().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Agents of this API have no budget unless one is set.
+    #[test]
+    fn only_a_budget_that_is_set_applies() {
+        let time = FrameBudget::Time(Duration::from_millis(3));
+        let options = EngineOptions::model("m.gguf");
+        for (budget, is_forced, expected) in [
+            (FrameBudget::Auto, false, (FrameBudget::Unlimited, false)),
+            (FrameBudget::Auto, true, (FrameBudget::Auto, true)),
+            (FrameBudget::Unlimited, true, (FrameBudget::Unlimited, false)),
+            (time, false, (time, true)),
+        ] {
+            let set = EngineOptions { budget, budget_free_running: is_forced, ..options.clone() };
+            let (budget, budget_free_running) = expected;
+            let expected = EngineOptions { budget, budget_free_running, ..options.clone() };
+            assert_eq!(Engine::builder(set).options, expected);
+        }
     }
 }

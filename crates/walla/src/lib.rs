@@ -9,9 +9,9 @@
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use walla::Engine;
+//! use walla::{Engine, EngineOptions};
 //!
-//! let engine = Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+//! let engine = Engine::start(EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
 //! let robot = engine.agent("You are a courier robot. Answer with one JSON action.");
 //! let mut reply = robot.ask("Bring this to the kitchen.");
 //! while let Some(delta) = reply.next().await {
@@ -23,13 +23,13 @@
 //!
 //! | type | purpose |
 //! |---|---|
-//! | [`EngineBuilder`] | source and settings of a model |
+//! | [`EngineOptions`], [`EngineBuilder`] | model and settings of an engine; what only this API has |
 //! | [`Engine`] | a loaded model on a device; clones share it |
 //! | [`Agent`] | persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
 //! | [`Embedder`] | an embedding model with its own thread: vectors of texts, for search by meaning |
 //! | [`recall::Memory`] | entries that agents find at each ask: [`Engine::recall`], [`Agent::set_recall`] |
-//! | [`record::Recording`] | a recorded session: [`EngineBuilder::record`], [`Engine::play`] |
+//! | [`record::Recording`] | a recorded session: [`EngineBuilder::record_to`], [`Engine::replay_from`] |
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 /// [`Agent::set_recall`].
 pub use walla_recall as recall;
 /// Recordings of sessions, their replay with a model, and their player without one:
-/// [`EngineBuilder::record`], [`Engine::play`].
+/// [`EngineBuilder::record_to`], [`Engine::replay_from`].
 pub use walla_record as record;
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]

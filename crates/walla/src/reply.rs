@@ -253,10 +253,7 @@ impl Reply {
             ReplyEvent::Call(call) => self.calls.push((**call).clone()),
             ReplyEvent::CallRefused(refused) => self.refused.push((**refused).clone()),
             ReplyEvent::Score(score) => self.scores.push(*score),
-            ReplyEvent::Started { .. }
-            | ReplyEvent::Token(_)
-            | ReplyEvent::Logged(_)
-            | ReplyEvent::Delta { .. } => {}
+            _ => {}
         }
         Poll::Ready(Some(event))
     }
@@ -264,18 +261,10 @@ impl Reply {
     fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, ReplyError>>> {
         loop {
             return Poll::Ready(match ready!(self.poll_event(context)) {
-                Some(
-                    ReplyEvent::Started { .. }
-                    | ReplyEvent::Token(_)
-                    | ReplyEvent::Logged(_)
-                    | ReplyEvent::Call(_)
-                    | ReplyEvent::CallRefused(_)
-                    | ReplyEvent::Score(_)
-                    | ReplyEvent::Reasoning { .. },
-                ) => continue,
                 Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),
                 Some(ReplyEvent::Failed(error)) => Some(Err(error)),
                 Some(ReplyEvent::Finished { .. }) | None => None,
+                Some(_) => continue,
             });
         }
     }

@@ -192,7 +192,7 @@ impl Server {
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use walla::serve::{ServeOptions, serve};
 ///
-/// let engine = walla::Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+/// let engine = walla::Engine::start(walla::EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 /// serve(listener, engine, ServeOptions::default()).await?;
 /// # Ok(())
@@ -340,7 +340,7 @@ async fn completions(
     let (request, busy) = receive(&server, &connection, &headers, body).await?;
     let Ask { spec, prompt, options, shape } = convert::ask(request)?;
     let agent = server.engine.agent_with(spec);
-    let reply = agent.try_ask_with_options(prompt, options);
+    let reply = agent.try_ask_with(prompt, options);
     let reply = reply.map_err(|refused| Refusal::from(&refused.reason))?;
     let open = reply::Open { server, agent: Some(agent), reply, _busy: busy };
     if shape.is_streamed {

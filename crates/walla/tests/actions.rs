@@ -6,8 +6,8 @@ use serde::Deserialize;
 use walla::schemars::{self, JsonSchema};
 use walla::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Call, CallId, Constraint,
-    Engine, FinishReason, Finished, Prompt, ReplyError, ReplyEvent, ReplyId, ResultError, Sampling,
-    Speaker, Turn,
+    Engine, EngineOptions, FinishReason, Finished, Prompt, ReplyError, ReplyEvent, ReplyId,
+    ResultError, Sampling, Speaker, Turn,
 };
 
 /// Hands an item over the counter.
@@ -25,11 +25,11 @@ fn smith() -> Result<AgentSpec, Box<dyn Error>> {
 
 #[tokio::test]
 async fn an_agent_acts_and_goes_on_speaking() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::demo().start().await?;
+    let engine = Engine::start(EngineOptions::demo()).await?;
     let greta = engine.agent_with(smith()?);
     let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
     let question = Prompt::Chat("A horseshoe, please.".into());
-    let reply = greta.ask_with_options(question, required).finish().await?;
+    let reply = greta.ask_with(question, required).finish().await?;
     assert_eq!((reply.calls.len(), reply.reason), (1, FinishReason::CallLimit), "{reply:?}");
     assert_eq!(reply.text, "", "the text of a call is not spoken");
     let give: Give = reply.calls[0].parse()?;
@@ -44,7 +44,7 @@ async fn an_agent_acts_and_goes_on_speaking() -> Result<(), Box<dyn Error>> {
 /// Results of other calls, repeated and missing ones are errors that keep nothing.
 #[tokio::test]
 async fn results_belong_to_their_calls() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::demo().start().await?;
+    let engine = Engine::start(EngineOptions::demo()).await?;
     let mut spec = smith()?;
     let call = |index, item: &str| {
         let id = CallId { reply_id: ReplyId::unique(), index };
@@ -82,7 +82,7 @@ async fn results_belong_to_their_calls() -> Result<(), Box<dyn Error>> {
 
 #[tokio::test]
 async fn calls_are_events_of_the_stream() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::demo().start().await?;
+    let engine = Engine::start(EngineOptions::demo()).await?;
     let mut spec = smith()?;
     spec.actions.iter_mut().for_each(|actions| actions.policy = ActionPolicy::Required);
     let greta = engine.agent_with(spec);
@@ -99,13 +99,13 @@ async fn calls_are_events_of_the_stream() -> Result<(), Box<dyn Error>> {
 /// Turns of an ask precede it, and one ask can have a constraint of its own.
 #[tokio::test]
 async fn an_agent_answers_an_observation() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::demo().start().await?;
+    let engine = Engine::start(EngineOptions::demo()).await?;
     let greta = engine.agent("You are Greta, the smith.");
     let enters = Turn::new(Speaker::Observation, "Odo enters the smithy.");
     let greeting = greta.ask_after(vec![enters], Prompt::Continue).finish().await?;
     assert!(greeting.usage.prompt_tokens > 10, "{greeting:?}");
     let choice = AskOptions::constraint(Constraint::choice(["yes", "no"]));
-    let answer = greta.ask_with_options(Prompt::Chat("Is it open?".into()), choice);
+    let answer = greta.ask_with("Is it open?", choice);
     let answer = answer.finish().await?;
     assert!(["yes", "no"].contains(&answer.text.as_str()), "{answer:?}");
     Ok(())

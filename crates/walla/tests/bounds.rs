@@ -110,7 +110,7 @@ async fn asks_before_the_first_reply() {
 }
 
 async fn large_asks() {
-    let builder = Engine::with_options(options()).max_asks(100).max_ask_bytes(1_000_000);
+    let builder = Engine::builder(options()).max_asks(100).max_ask_bytes(1_000_000);
     let engine = soon("it starts", builder.start()).await.unwrap();
     let agent = engine.agent_with(speaker(1, 300));
     // Accepted by the engine, and larger than the context.

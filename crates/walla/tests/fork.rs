@@ -7,7 +7,7 @@ mod own_thread;
 use std::time::Duration;
 
 use own_thread::waits;
-use walla::{Agent, Engine, EngineState, FinishReason, Reply, ReplyError};
+use walla::{Agent, Engine, EngineOptions, EngineState, FinishReason, Reply, ReplyError};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -38,7 +38,9 @@ fn in_child(engine: Engine, agent: Agent, open: Reply) -> i32 {
 #[test]
 #[expect(unsafe_code, reason = "std has no fork")]
 fn asks_in_a_forked_child_end_with_an_error() {
-    let engine = block_on(Engine::demo().device("cpu").max_agents(2).start()).expect("it starts");
+    let options =
+        EngineOptions { device: "cpu".into(), max_agents: Some(2), ..EngineOptions::demo() };
+    let engine = block_on(Engine::start(options)).expect("it starts");
     let agent = engine.agent("You are Greta, the smith of Emberfall.");
     // In a pause, this reply is still open when the process forks.
     engine.set_paused(true);

@@ -23,7 +23,7 @@
 //! use walla_record::{Recorder, Recording, Replay};
 //! use walla_runtime::{Engine, EngineClient, EngineOptions, ModelSource, Pacing};
 //!
-//! let options = EngineOptions::new(ModelSource::Path("smith.gguf".into()));
+//! let options = EngineOptions::model("smith.gguf");
 //! let engine = Engine::start(options)?;
 //! let client = Recorder::new("session.walla", engine.client(Pacing::default())?)?;
 //! // … the session, through `client` …

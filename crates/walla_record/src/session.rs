@@ -86,9 +86,9 @@ impl ReplyText {
             ReplyEvent::Score(score) => self.scores.push(*score),
             ReplyEvent::Logged(Logged::Begun) => self.has_begun = true,
             ReplyEvent::Logged(Logged::Tokens(run)) => self.tokens.extend(run.tokens()),
-            ReplyEvent::Token(_) | ReplyEvent::Logged(_) => {}
             &ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((reason, usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
+            _ => {}
         }
     }
 

@@ -206,10 +206,7 @@ impl State {
             ReplyEvent::Failed(error) => return self.failed(id, error.clone(), now),
             ReplyEvent::Delta { text, .. } => reply.speech.push_str(text),
             ReplyEvent::Call(call) => reply.actions.push(call.turn()),
-            ReplyEvent::Reasoning { .. }
-            | ReplyEvent::CallRefused(_)
-            | ReplyEvent::Token(_)
-            | ReplyEvent::Score(_) => {}
+            _ => {}
         }
         if !std::mem::replace(&mut reply.has_output, true) {
             reply.clear_deadline(id, &mut self.deadlines);

@@ -5,7 +5,7 @@ use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
 use walla_model::chat::{LoadError, LoadedText, TemplateChoice, TemplateError};
 use walla_model::tokenizer::{Tokenizer, VocabularyError};
-use walla_model::{Gguf, GgufError, SpecError};
+use walla_model::{Gguf, GgufError, SpecError, TensorError};
 use walla_plan::defaults;
 
 /// Source of a model.
@@ -120,24 +120,35 @@ impl Default for Deadlines {
     }
 }
 
-/// Options of an engine. The plugin and the async API set these options, and have no defaults of
-/// their own except one: the async API sets no [budget](Self::budget), because its host has no
-/// frames. Defaults that other crates share are in [`walla_plan::defaults`].
+/// Options of an engine: the only ones, which the plugin (`WallaPlugin::new`), the async API
+/// (`Engine::start`) and [`Engine::start`](crate::Engine::start) take. Defaults that other crates
+/// share are in [`walla_plan::defaults`].
+///
+/// Options of this crate are structs with public fields. They are not `#[non_exhaustive]`, because
+/// that would forbid `..EngineOptions::model(path)`: a program that uses this syntax, as it should,
+/// accepts new fields. Enums that can grow, and structs that only walla creates, are
+/// `#[non_exhaustive]`.
 ///
 /// # Examples
 /// ```
-/// use walla_runtime::{EngineOptions, ModelSource};
-/// let options = EngineOptions { max_agents: Some(16), ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
+/// use std::time::Duration;
+/// use walla_runtime::EngineOptions;
+/// let options = EngineOptions {
+///     max_agents: Some(16),
+///     budget: Duration::from_millis(2).into(),
+///     ..EngineOptions::model("smith.gguf")
+/// };
 /// assert_eq!(options.context_tokens, 1_024);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// Chat template that replaces the model file's: a built-in template of the model's family, or
-    /// a file. If it does not work, the load fails with [`EngineError::Template`]. Default: `None`,
-    /// the file's template. If that template is absent or does not work, the model loads and raw
-    /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
+    /// Chat template that replaces the model file's: a built-in template of the model's family
+    /// (`Some("chatml".into())`, `llama3`, `gemma`, `mistral`), or a file with Jinja source. If it
+    /// does not work, the load fails with [`EngineError::Template`]. Default: `None`, the file's
+    /// template. If that template is absent or does not work, the model loads and raw prompts work;
+    /// [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
     /// Device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best device that
     /// opens and has enough memory for the model.
@@ -204,7 +215,8 @@ pub struct EngineOptions {
     /// Default: [`FrameBudget::Auto`]. It applies to clients that are paced
     /// [per frame](crate::Pacing::PerFrame);
     /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step
-    /// runs, for free-running clients neither.
+    /// runs, for free-running clients neither. In the async API, whose host has no frames, `Auto`
+    /// is no limit, and a time applies in each 1/60 s.
     ///
     /// On a CPU it limits the processor time of the device's thread: time in which the operating
     /// system runs other threads on its core does not count.
@@ -238,7 +250,8 @@ pub struct EngineOptions {
     /// Default: `false`.
     pub context_shift: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
-    /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
+    /// windows of 1/60 s. Default: `false`; the async API sets it with a budget. A budget set at
+    /// run time always applies to them.
     pub budget_free_running: bool,
     /// Maximum predicted device time of one step on a GPU, with a budget or without. A renderer on
     /// the same GPU waits for this time at most. Short steps evaluate fewer prompt tokens per
@@ -262,9 +275,8 @@ pub struct EngineOptions {
     pub fallback: bool,
     /// Time limits for a device that hangs and for replies. Default: see [`Deadlines`].
     pub deadlines: Deadlines,
-    /// Encodes prompts on the device thread instead of a separate thread, so that steps are the
-    /// same in every run. Default: `false`, because a long prompt takes milliseconds to encode. For
-    /// tests.
+    /// Encodes prompts on the device thread, so that steps are the same in every run of a test.
+    #[doc(hidden)]
     pub inline_text: bool,
 }
 
@@ -304,14 +316,26 @@ impl EngineOptions {
         }
     }
 
+    /// Default options for the model in this GGUF file.
+    #[must_use]
+    pub fn model(path: impl Into<PathBuf>) -> Self {
+        Self::new(ModelSource::Path(path.into()))
+    }
+
+    /// Default options for the [small model](ModelSource::demo) that is built into the program.
+    #[cfg(feature = "demo")]
+    #[must_use]
+    pub fn demo() -> Self {
+        Self::new(ModelSource::demo())
+    }
+
     /// Reads the tokenizer that an engine with these options uses, without an engine: markers of
     /// the [template](Self::template) are control tokens, and the chosen
     /// [pre-tokenizer](Self::pre_tokenizer) applies.
     ///
     /// # Errors
-    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
-    /// path cannot be read as a file, [`EngineError::Template`] if the chosen template does not
-    /// work.
+    /// [`EngineError::File`] with the file's defect, [`EngineError::Template`] if the chosen
+    /// template does not work.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
         let Self { model, template, pre_tokenizer, .. } = self;
         let read = || -> Result<_, EngineError> {
@@ -360,6 +384,9 @@ pub const MAX_CARRY_FRAMES: u32 = 30;
 /// Upper bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
 const MAX_QUEUE: usize = 1 << 20;
 
+/// An error of a part of the engine, for its message.
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// Reason why an engine did not start or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -376,15 +403,15 @@ pub enum EngineError {
         /// The maximum.
         max: usize,
     },
-    /// The file is not a readable GGUF file.
-    #[error(transparent)]
-    File(#[from] GgufError),
-    /// The file contains no model that walla supports.
-    #[error(transparent)]
-    Model(#[from] SpecError),
-    /// The file's tokenizer cannot be used.
-    #[error(transparent)]
-    Tokenizer(#[from] VocabularyError),
+    /// The model file cannot be used: it is not a readable GGUF file, or walla does not support its
+    /// model, tokenizer or a tensor. Choose another file.
+    #[error("{}{source}", path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
+    File {
+        /// The model file. `None` for a model in the program, or if the source names it.
+        path: Option<PathBuf>,
+        /// The defect.
+        source: Source,
+    },
     /// The chosen chat template does not work: choose another [`EngineOptions::template`], or
     /// `None` for the model file's template.
     #[error("the chosen chat template {template} does not work: {reason}")]
@@ -394,20 +421,9 @@ pub enum EngineError {
         /// The reason.
         reason: TemplateError,
     },
-    /// Any of the errors above, or a tensor that cannot be used, with the path of the model file.
-    #[error("{path}: {source}", path = path.display())]
-    InFile {
-        /// The model file.
-        path: PathBuf,
-        /// Its defect.
-        source: Box<Self>,
-    },
-    /// No device opened: see the inner error.
+    /// No device opened, the model does not fit on it, or it failed. Another device may work.
     #[error(transparent)]
-    Open(#[from] RegistryError),
-    /// The model does not fit on the device, or the device failed: see the inner error.
-    #[error(transparent)]
-    Exec(ExecError),
+    Device(Source),
     /// The device was lost and the CPU could not take over: start another engine. If the model file
     /// was overwritten in place, `reason` is [`EngineError::File`].
     #[error("{lost}; the CPU cannot take over: {reason}")]
@@ -422,7 +438,7 @@ pub enum EngineError {
     OtherModel,
     /// Inconsistent internal state of the engine: a defect in walla.
     #[error(transparent)]
-    Step(StepError),
+    Internal(Source),
     /// The operating system could not start a thread.
     #[error("a thread cannot be started: {0}")]
     Thread(String),
@@ -460,35 +476,57 @@ impl EngineError {
     /// Adds the model file's path to an error about the file, unless its message already contains
     /// it.
     pub(crate) fn in_file(self, model: &ModelSource) -> Self {
-        let has_path = match &self {
-            Self::File(error) => error.path().is_some(),
-            Self::Model(_) | Self::Tokenizer(_) => false,
-            Self::Exec(ExecError::Tensor(error)) => error.path().is_some(),
-            _ => true, // not about the file
-        };
-        match model {
-            ModelSource::Path(path) if !has_path => {
-                Self::InFile { path: path.clone(), source: Box::new(self) }
+        match (self, model) {
+            (Self::File { path: None, source }, ModelSource::Path(path)) => {
+                let of_file = source.downcast_ref().and_then(GgufError::path);
+                let named = of_file.or_else(|| source.downcast_ref().and_then(TensorError::path));
+                Self::File { path: named.is_none().then(|| path.clone()), source }
             }
-            _ => self,
+            (error, _) => error,
         }
     }
 
     /// Whether the device failed, so that another device may work.
     pub(crate) fn is_of_device(&self) -> bool {
-        matches!(
-            self,
-            Self::Open(RegistryError::Device(_))
-                | Self::Exec(ExecError::Device(_))
-                | Self::Step(StepError::Exec(ExecError::Device(_)))
-        )
+        let Self::Device(source) = self else { return false };
+        source.downcast_ref().is_none_or(|error| matches!(error, RegistryError::Device(_)))
+    }
+}
+
+impl From<GgufError> for EngineError {
+    fn from(error: GgufError) -> Self {
+        Self::File { path: None, source: error.into() }
+    }
+}
+
+impl From<SpecError> for EngineError {
+    fn from(error: SpecError) -> Self {
+        Self::File { path: None, source: error.into() }
+    }
+}
+
+impl From<VocabularyError> for EngineError {
+    fn from(error: VocabularyError) -> Self {
+        Self::File { path: None, source: error.into() }
+    }
+}
+
+impl From<RegistryError> for EngineError {
+    fn from(error: RegistryError) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.into())
     }
 }
 
 impl From<LoadError> for EngineError {
     fn from(error: LoadError) -> Self {
         match error {
-            LoadError::Vocabulary(error) => Self::Tokenizer(error),
+            LoadError::Vocabulary(error) => error.into(),
             LoadError::Template { template, reason } => Self::Template { template, reason },
         }
     }
@@ -498,7 +536,9 @@ impl From<ExecError> for EngineError {
     fn from(error: ExecError) -> Self {
         match error {
             ExecError::Stopped => Self::Stopped,
-            error => Self::Exec(error),
+            ExecError::Device(error) => error.into(),
+            ExecError::Tensor(error) => Self::File { path: None, source: error.into() },
+            error => Self::Internal(error.into()),
         }
     }
 }
@@ -507,13 +547,7 @@ impl From<StepError> for EngineError {
     fn from(error: StepError) -> Self {
         match error {
             StepError::Exec(error) => error.into(),
-            error => Self::Step(error),
+            error => Self::Internal(error.into()),
         }
-    }
-}
-
-impl From<DeviceError> for EngineError {
-    fn from(error: DeviceError) -> Self {
-        Self::Exec(error.into())
     }
 }

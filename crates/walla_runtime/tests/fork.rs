@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::own_thread::waits;
 use walla_runtime::{
-    AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, ModelSource,
-    Pacing, Prompt, ReplyEvent, TrySendError,
+    AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Pacing, Prompt,
+    ReplyEvent, TrySendError,
 };
 
 fn ask(client: &Client) -> Command {
@@ -40,7 +40,7 @@ fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
 #[test]
 #[expect(unsafe_code, reason = "std has no fork")]
 fn asks_in_a_forked_child_are_refused_and_the_parent_continues() {
-    let options = EngineOptions { max_agents: Some(4), ..EngineOptions::new(ModelSource::demo()) };
+    let options = EngineOptions { max_agents: Some(4), ..EngineOptions::demo() };
     let engine = Engine::start(options).expect("it starts");
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     let first = ask(&client);

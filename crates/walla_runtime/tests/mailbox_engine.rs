@@ -11,12 +11,17 @@ use walla_device::{DeviceError, Registry};
 use walla_doubles::faulty::{Call, Fault, FaultHandle};
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_doubles::{FaultPlan, FaultyBackend};
-use walla_exec::ExecError;
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
     FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
+
+/// The device's error in an engine's.
+fn device_error(error: &EngineError) -> Option<&DeviceError> {
+    let EngineError::Device(source) = error else { return None };
+    source.downcast_ref()
+}
 
 fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -166,10 +171,7 @@ fn a_lost_device_fails_every_reply_once_with_a_reason() {
     let error = failure(&engine);
     let EngineError::NotReplaced { lost, reason } = &*error else { panic!("{error}") };
     for error in [lost, reason] {
-        assert!(
-            matches!(&**error, EngineError::Exec(ExecError::Device(DeviceError::Lost { .. }))),
-            "{error}"
-        );
+        assert!(matches!(device_error(error), Some(DeviceError::Lost { .. })), "{error}");
     }
     eventually("the thread ends", || engine.is_ended().then_some(()));
     let calls = device.calls_total();
@@ -184,8 +186,7 @@ fn a_lost_device_fails_every_reply_once_with_a_reason() {
 fn a_device_without_memory_is_an_error_that_names_the_allocation() {
     let (engine, _device) = start(FaultPlan::new(0).max_memory_bytes(10_000));
     let error = failure(&engine);
-    let EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { what, .. })) = &*error
-    else {
+    let Some(DeviceError::OutOfMemory { what, .. }) = device_error(&error) else {
         panic!("{error}");
     };
     assert!(!what.is_empty());

@@ -15,14 +15,19 @@ use walla_device::{DeviceError, Registry};
 use walla_doubles::faulty::{Call, Fault};
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_doubles::{FaultPlan, FaultyBackend};
-use walla_exec::ExecError;
 use walla_model::GgufError;
 use walla_model::spec::Architecture;
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId,
+    FrameBudget, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId,
 };
 use walla_types::{Sampling, TokenId};
+
+/// The device's error in an engine's.
+fn device_error(error: &EngineError) -> Option<&DeviceError> {
+    let EngineError::Device(source) = error else { return None };
+    source.downcast_ref()
+}
 
 fn bytes_of(model: &Model, seed: u64) -> Vec<u8> {
     synth::write(model, Mixture::Q8_0, seed, Vec::new()).expect("a vector takes everything")
@@ -60,7 +65,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         max_rows: Some(32),
         max_prefill_tokens: Some(16),
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(path.to_owned()))
+        ..EngineOptions::model(path.to_owned())
     };
     let engine = Engine::start_with(options, registry).unwrap();
     eventually("ready", || engine.state().is_ready().then_some(()));
@@ -166,15 +171,13 @@ fn a_file_overwritten_in_place_is_a_lost_device_with_a_reason() {
         }
         let EngineState::Failed(error) = engine.state() else { panic!("{what} goes on") };
         let EngineError::NotReplaced { lost, reason } = &*error else { panic!("{what}: {error}") };
-        assert!(
-            matches!(&**lost, EngineError::Exec(ExecError::Device(DeviceError::Lost { .. }))),
-            "{lost}"
-        );
-        let is_named = match &**reason {
-            EngineError::File(GgufError::Changed { before, after, .. }) => {
+        assert!(matches!(device_error(lost), Some(DeviceError::Lost { .. })), "{lost}");
+        let EngineError::File { source, .. } = &**reason else { panic!("{what}: {reason}") };
+        let is_named = match source.downcast_ref() {
+            Some(GgufError::Changed { before, after, .. }) => {
                 *before == model().len() as u64 && *after == bytes.len() as u64
             }
-            EngineError::File(GgufError::Modified { .. }) => bytes.len() == model().len(),
+            Some(GgufError::Modified { .. }) => bytes.len() == model().len(),
             _ => false,
         };
         assert!(is_named, "{what}: {reason}");
@@ -210,7 +213,7 @@ fn the_file_is_open_only_while_a_fallback_may_need_it() {
     let options = EngineOptions {
         fallback: false,
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(path.clone()))
+        ..EngineOptions::model(path.clone())
     };
     let engine = Engine::start_with(options, Registry::new().with(inline_cpu())).unwrap();
     eventually("ready", || engine.state().is_ready().then_some(()));

@@ -14,8 +14,8 @@ use walla_exec::{ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_runtime::{
-    AgentSpec, Command as Say, Engine, EngineOptions, EngineState, FrameBudget, ModelSource,
-    Pacing, Prompt, ReplyEvent, default_registry,
+    AgentSpec, Command as Say, Engine, EngineOptions, EngineState, FrameBudget, Pacing, Prompt,
+    ReplyEvent, default_registry,
 };
 use walla_types::TokenId;
 
@@ -109,7 +109,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
         max_agents: Some(4),
         max_rows: Some(16),
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(path.to_owned()))
+        ..EngineOptions::model(path.to_owned())
     };
     say("start");
     let start = Instant::now();

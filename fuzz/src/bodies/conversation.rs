@@ -3,7 +3,8 @@
 
 use std::sync::LazyLock;
 
-use bevy_walla::{Conversation, Speaker};
+use bevy_walla::Conversation;
+use bevy_walla::conversation::Speaker;
 use walla_model::chat::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segment};
 
 const BEGIN: &str = "<|im_start|>";

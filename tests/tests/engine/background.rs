@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use walla_runtime::{
-    AgentSpec, Client, Command, Engine, EngineOptions, EngineState, FrameBudget, ModelSource,
-    Pacing, Prompt, ReplyEvent, Usage,
+    AgentSpec, Client, Command, Engine, EngineOptions, EngineState, FrameBudget, Pacing, Prompt,
+    ReplyEvent, Usage,
 };
 use walla_tests::data;
 use walla_types::Sampling;
@@ -30,7 +30,7 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,
         background_prefill,
-        ..EngineOptions::new(ModelSource::Path(model.to_owned()))
+        ..EngineOptions::model(model.to_owned())
     };
     Engine::start(options).expect("options are valid")
 }

@@ -1,13 +1,21 @@
 //! Forks, repeated replies and rewinds of long conversations on the demo model: the
 //! tokens that are evaluated.
 
-use walla::{AgentSpec, AskOptions, Engine, Finished, Prompt, Reply, Sampling, Speaker, Turn};
+use walla::{
+    AgentSpec, AskOptions, Engine, EngineOptions, Finished, Reply, Sampling, Speaker, Turn,
+};
 
 const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(2_048);
-    builder.start().await.unwrap()
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 2_048,
+        ..EngineOptions::demo()
+    };
+    Engine::start(options).await.unwrap()
 }
 
 /// A conversation of about 800 tokens.
@@ -44,7 +52,7 @@ async fn a_fork_of_a_long_conversation_evaluates_only_its_question() {
     for seed in 0..5 {
         let copy = agent.fork().await.unwrap();
         let options = AskOptions::seed(seed);
-        let reply = copy.ask_with_options(Prompt::Chat("And a sword?".into()), options);
+        let reply = copy.ask_with("And a sword?", options);
         copies.push((copy, end(reply).await));
     }
     let own = end(agent.ask("And a sword?")).await;
@@ -113,7 +121,7 @@ async fn an_aside_is_not_remembered() {
         end(agent.ask("Who are you?")).await;
     }
     let aside = AskOptions { aside: true, ..AskOptions::default() };
-    let hidden = asked.ask_with_options(Prompt::Chat("What do you feel?".into()), aside);
+    let hidden = asked.ask_with("What do you feel?", aside);
     assert!(end(hidden).await.usage.reply_tokens > 0);
     let [first, second] =
         [end(asked.ask("And a sword?")).await, end(plain.ask("And a sword?")).await];

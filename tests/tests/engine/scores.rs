@@ -7,7 +7,7 @@ use walla_device::KvType;
 use walla_model::Gguf;
 use walla_runtime::{
     AgentSpec, AskOptions, Client, Command, Engine, EngineOptions, FinishReason, FrameBudget,
-    ModelSource, Pacing, Prompt, ReplyEvent, Score, Tokenizer,
+    Pacing, Prompt, ReplyEvent, Score, Tokenizer,
 };
 use walla_tests::{data, evaluator};
 use walla_types::{SeqId, TokenId};
@@ -35,7 +35,7 @@ fn scored(model: &Path) -> Vec<Score> {
         context_tokens: 256,
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,
-        ..EngineOptions::new(ModelSource::Path(model.to_owned()))
+        ..EngineOptions::model(model.to_owned())
     };
     let engine = Engine::start(options).expect("options are valid");
     let client = engine.client(Pacing::FreeRunning).expect("a client");

@@ -18,7 +18,7 @@ use walla::remote::{ApiKey, Dialect, RemoteEngine, RemoteOptions};
 use walla::serve::{ServeOptions, serve};
 use walla::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, Constraint, Engine, EngineError,
-    FinishReason, Finished, Prompt, ReplyError, ReplyEvent, Sampling,
+    EngineOptions, FinishReason, Finished, ReplyError, ReplyEvent, Sampling,
 };
 use walla_runtime::RemoteError;
 
@@ -29,8 +29,14 @@ const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 
 
 /// A local engine with the demo model, and the port of its server.
 async fn server(options: ServeOptions) -> (Engine, u16) {
-    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(512);
-    let engine = builder.start().await.unwrap();
+    let model = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 512,
+        ..EngineOptions::demo()
+    };
+    let engine = Engine::start(model).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(serve(listener, engine.clone(), options));
@@ -290,7 +296,7 @@ async fn keys_and_limits_hold() {
     drop((long, agent));
     // The closed connection ends the reply in the server.
     wait_for_silence(&local).await;
-    assert!(end(other.ask_with(Prompt::Chat("Hi".into()))).await.is_ok());
+    assert!(end(other.ask("Hi")).await.is_ok());
 }
 
 /// Waits until the server's engine is silent.
@@ -380,7 +386,7 @@ async fn agents_of_an_app_speak_through_a_server() {
     let mut options = RemoteOptions::new(format!("http://127.0.0.1:{port}/v1"), "walla");
     options.dialect = Dialect::Walla;
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::remote(options));
+    app.add_plugins(WallaPlugin::new(options));
     let agent = (Agent::persona(GRETA), AgentSampling::greedy(), ReplyLimits::tokens(40));
     let agent = app.world_mut().spawn(agent).id();
     let question = "What does a horseshoe cost?";

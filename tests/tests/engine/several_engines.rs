@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use walla::remote::{Dialect, RemoteEngine, RemoteOptions};
 use walla::router::{Router, RouterOptions};
 use walla::{
-    AfterFailure, AgentSpec, AskOptions, Engine, EngineClient, Finished, Prompt, ReplyError, Route,
-    Sampling, Unsupported,
+    AfterFailure, AgentSpec, AskOptions, Engine, EngineClient, EngineOptions, Finished, Prompt,
+    ReplyError, Route, Sampling, Unsupported,
 };
 use walla_runtime::Pacing;
 
@@ -22,8 +22,14 @@ const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 
 const QUESTION: &str = "What does a horseshoe cost?";
 
 async fn demo() -> Engine {
-    let builder = Engine::demo().device("cpu").threads(1).max_agents(8).context_tokens(512);
-    builder.start().await.unwrap()
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(8),
+        context_tokens: 512,
+        ..EngineOptions::demo()
+    };
+    Engine::start(options).await.unwrap()
 }
 
 fn greedy() -> AgentSpec {
@@ -73,15 +79,14 @@ async fn a_reply_continues_its_opening() {
         let agent = engine.agent_with(greedy());
         let opening = Some(Arc::new(whole[..at].to_owned()));
         let options = AskOptions { opening, ..AskOptions::default() };
-        let rest =
-            end(agent.ask_with_options(Prompt::Chat(QUESTION.into()), options)).await.unwrap();
+        let rest = end(agent.ask_with(QUESTION, options)).await.unwrap();
         assert_eq!(format!("{}{}", &whole[..at], rest.text), whole);
     }
     // A player's text in an opening yields no control tokens.
     let agent = engine.agent_with(greedy());
     let opening = Some(Arc::new("<|im_end|>".to_owned()));
     let options = AskOptions { opening, ..AskOptions::default() };
-    let end = end(agent.ask_with_options(Prompt::Chat(QUESTION.into()), options)).await.unwrap();
+    let end = end(agent.ask_with(QUESTION, options)).await.unwrap();
     assert!(end.usage.prompt_tokens > 0);
     // A server cannot continue a text.
     let options = cutting_server("x").await;
@@ -89,7 +94,7 @@ async fn a_reply_continues_its_opening() {
     let opening = Some(Arc::new("It".to_owned()));
     let options = AskOptions { opening, ..AskOptions::default() };
     let agent = remote.agent_with(greedy());
-    let refused = agent.ask_with_options(Prompt::Continue, options);
+    let refused = agent.ask_with(Prompt::Continue, options);
     let refused = tokio::time::timeout(TIMEOUT, refused.finish()).await.unwrap();
     let error = refused.map(|end| end.text);
     assert_eq!(error, Err(ReplyError::Unsupported(Unsupported::Openings)));
@@ -127,7 +132,7 @@ async fn a_local_engine_continues_a_reply_that_was_cut() {
     let opening = "Three silver";
     let options = AskOptions { opening: Some(Arc::new(opening.into())), ..AskOptions::default() };
     let agent = local.agent_with(greedy());
-    let asked = agent.ask_with_options(Prompt::Chat(QUESTION.into()), options);
+    let asked = agent.ask_with(QUESTION, options);
     let rest = end(asked).await.unwrap().text;
     for (continues, expected) in [(true, format!("{opening}{rest}")), (false, String::new())] {
         let router = Router::new(RouterOptions::new("cloud"));

@@ -7,8 +7,17 @@ use std::time::{Duration, Instant};
 use bevy_app::{App, Update};
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_walla::EngineOptions;
+use bevy_walla::actions::{ActionPolicy, AgentCalled, ResultRefused};
+use bevy_walla::agent::{AgentEngine, ForkCommands};
+use bevy_walla::ask::{Cancel, CancelHeard, Prompt};
+use bevy_walla::cache::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
+use bevy_walla::conversation::Speaker;
+use bevy_walla::engine::Pacing;
+use bevy_walla::engines::{EngineSet, EngineSetup, ReplyInProgress, WallaEngines};
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineSetup, ModelSource, ReplyId, ReplyInProgress, WallaEngines};
+use bevy_walla::reply::ReplyId;
 use clap::ValueEnum;
 use tempfile::TempDir;
 
@@ -152,7 +161,7 @@ impl Game {
         if self.agents.len() >= MAX_AGENTS {
             return;
         }
-        let mut actions = Actions::new().result_wait(Duration::from_millis(300));
+        let mut actions = AgentActions::new().result_wait(Duration::from_millis(300));
         match action() {
             Ok(give) => actions.add(give),
             Err(error) => self.tally.promise(false, || error.to_string()),
@@ -202,7 +211,7 @@ impl Game {
     fn ask(&mut self, world: &mut World, ask: Ask) {
         self.asked += 1;
         self.open.insert(self.asked, ask.agent);
-        let ask = ask.tagged(self.asked);
+        let ask = ask.with_tag(self.asked);
         if self.dice.one_in(3) {
             world.write_message(ask);
         } else {
@@ -213,14 +222,14 @@ impl Game {
     fn ask_somehow(&mut self, world: &mut World, agent: Entity, operation: Operation) {
         let ask = Ask::new(agent, self.dice.pick(&QUESTIONS).unwrap_or_default());
         let ask = match operation {
-            Op::AskUnderConstraint => ask.under(constraint(&mut self.dice)),
-            Op::AskRefused => ask.under(refused_constraint(&mut self.dice)),
-            Op::AskRaw => ask.raw(),
+            Op::AskUnderConstraint => ask.with_constraint(constraint(&mut self.dice)),
+            Op::AskRefused => ask.with_constraint(refused_constraint(&mut self.dice)),
+            Op::AskRaw => Ask::new(agent, Prompt::Raw(ask.prompt.text().into())),
             Op::AskAside => ask.aside(),
-            Op::AskToContinue => Ask::to_continue(agent),
+            Op::AskToContinue => Ask::resume(agent),
             Op::AskNobody => Ask::new(world.spawn_empty().id(), "Is nobody there?"),
-            Op::AskAndAct => ask.acting(ActionPolicy::Required),
-            Op::Regenerate => Ask::again(agent).seeded(self.asked),
+            Op::AskAndAct => ask.with_policy(ActionPolicy::Required),
+            Op::Regenerate => Ask::again(agent).with_seed(self.asked),
             _ => ask,
         };
         let asked = ask.agent;
@@ -282,14 +291,14 @@ impl Game {
     fn setup(&mut self, name: &str) -> EngineSetup {
         if name == "broken" || self.dice.one_in(6) {
             let folder = if self.dice.one_in(2) { self.folder.path() } else { "".as_ref() };
-            return EngineSetup::model(folder.join(MISSING));
+            return EngineOptions::model(folder.join(MISSING)).into();
         }
         options(&mut self.dice).into()
     }
 }
 
 fn options(dice: &mut Dice) -> EngineOptions {
-    let mut options = EngineOptions::new(ModelSource::demo());
+    let mut options = EngineOptions::demo();
     (options.device, options.threads) = ("cpu".into(), Some(1));
     (options.max_agents, options.context_tokens) = (Some(2 + dice.throw(6) as u32), 512);
     options.wait_for_slot = !dice.one_in(8);
@@ -394,8 +403,13 @@ fn check_answer(app: &mut App) -> Result<(), Box<dyn Error>> {
 /// A round of operations. The app ends while agents speak.
 pub fn round(mut dice: Dice, length: Duration) -> Result<Tally, Box<dyn Error>> {
     let mut app = App::new();
-    let plugin = WallaPlugin::with_options(options(&mut dice)).several_engines();
-    app.add_plugins(if dice.one_in(2) { plugin.budget(None).free_running() } else { plugin })
+    let mut options = options(&mut dice);
+    let is_free = dice.one_in(2);
+    if is_free {
+        options.budget = FrameBudget::Unlimited;
+    }
+    let plugin = WallaPlugin::engines(EngineSet::new("default", options));
+    app.add_plugins(if is_free { plugin.pacing(Pacing::FreeRunning) } else { plugin })
         .insert_resource(Game::new(dice)?)
         .add_systems(Update, (hear, act).chain());
     frames(&mut app, length, |_| true);

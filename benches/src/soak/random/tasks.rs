@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 use walla::{
     ActionPolicy, ActionSet, Actions, Agent, AgentSpec, AskOptions, CacheJob, CallId, Detail,
-    Engine, EngineBuilder, FinishReason, Prompt, Reply, ReplyError, ReplyEvent, Speaker, Turn,
+    Engine, EngineBuilder, EngineOptions, FinishReason, Prompt, Reply, ReplyError, ReplyEvent,
+    Speaker, Turn,
 };
 
 use super::dice::Dice;
@@ -166,7 +167,7 @@ impl Talker {
 
     fn ask_under(&mut self, options: AskOptions) -> Reply {
         let question = self.dice.pick(&QUESTIONS).unwrap_or_default();
-        self.agent.ask_with_options(Prompt::Chat(question.into()), options)
+        self.agent.ask_with(question, options)
     }
 
     /// Up to the time of a short reply.
@@ -219,7 +220,7 @@ impl Talker {
                 stage.promise(!heard.is_complete(), || "a useless constraint was used".into());
             }
             Op::AskRaw => {
-                stage.hear(self.agent.ask_with(Prompt::Raw("Once upon".into()))).await;
+                stage.hear(self.agent.ask(Prompt::Raw("Once upon".into()))).await;
             }
             Op::AskAfter => {
                 let first = self.ask();
@@ -352,9 +353,17 @@ impl Talker {
 }
 
 fn builder(dice: &mut Dice) -> EngineBuilder {
-    let builder = Engine::demo().device("cpu").threads(1).context_tokens(512).max_asks(64);
-    let builder = builder.max_agents(2 + dice.throw(6) as u32).wait_for_slot(!dice.one_in(8));
-    builder.background_prefill(dice.one_in(2)).prepare_constraints(dice.one_in(2))
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        context_tokens: 512,
+        max_agents: Some(2 + dice.throw(6) as u32),
+        wait_for_slot: !dice.one_in(8),
+        background_prefill: dice.one_in(2),
+        prepare_constraints: dice.one_in(2),
+        ..EngineOptions::demo()
+    };
+    Engine::builder(options).max_asks(64)
 }
 
 /// Starts and ends the engine of a slot. The last one stays.

@@ -1,13 +1,13 @@
-//! Repetitions of the last reply ([`AskKind::Again`]) of agents with a conversation component.
+//! Repetitions of the last reply ([`Prompt::Again`]) of agents with a conversation component.
 //!
 //! The removed turns are kept with the ask, and put back if it ends without an answer.
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{ReplyError, Turn};
+use walla_runtime::{Prompt, ReplyError, Turn};
 
 use super::collect::Agents;
-use super::{AskContent, EngineBridge, LocalEnd, OpenAsk, Record};
-use crate::ask::{Ask, AskKind};
+use super::{AskContent, EngineBridge, LocalEnd, OpenAsk, Record, is_in_conversation};
+use crate::ask::Ask;
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 
@@ -18,7 +18,7 @@ pub(super) struct Repetition {
 }
 
 impl EngineBridge {
-    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation.
+    /// The ask that [`Prompt::Again`] repeats, whose reply is removed from the conversation.
     /// `None` for other kinds, and without the component: then the engine does the same.
     pub(super) fn repetition(
         &mut self,
@@ -26,7 +26,7 @@ impl EngineBridge {
         agents: &mut Query<Agents>,
         settings: &WallaSettings,
     ) -> Result<Option<Repetition>, ReplyError> {
-        if ask.kind != AskKind::Again || !self.id_by_entity.contains_key(&ask.agent) {
+        if ask.prompt != Prompt::Again || !self.id_by_entity.contains_key(&ask.agent) {
             return Ok(None);
         }
         if let Some(gone) = self.engine_gone() {
@@ -42,14 +42,14 @@ impl EngineBridge {
         let open = self.record_of(ask.agent).and_then(|record| {
             let is_open = |ask: &&OpenAsk| !ask.cancel && !ask.outdated && !ask.content.is_aside;
             let last = record.asks.iter().rev().find(is_open)?;
-            let AskContent { question, kind, speaker, removed, .. } = &*last.content;
-            let is_repeated = kind.is_in_conversation() && removed.is_empty();
-            is_repeated.then(|| (*kind, question.clone(), *speaker))
+            let AskContent { prompt, speaker, removed, .. } = &*last.content;
+            let is_repeated = is_in_conversation(prompt) && removed.is_empty();
+            is_repeated.then(|| (prompt.clone(), *speaker))
         });
-        if let Some((kind, text, speaker)) = open {
+        if let Some((prompt, speaker)) = open {
             conversation.repeated();
             self.conversation_changed(ask.agent, &conversation);
-            let ask = Ask { kind, text, speaker, ..ask.clone() };
+            let ask = Ask { prompt, speaker, ..ask.clone() };
             return Ok(Some(Repetition { ask, removed: Vec::new() }));
         }
         // A repetition in progress is cancelled: both repeat the same reply.
@@ -61,8 +61,8 @@ impl EngineBridge {
         let speaker = ask.speaker.or_else(|| conversation.last_speaker());
         let (question, removed) = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
         self.conversation_changed(ask.agent, &conversation);
-        let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
-        let ask = Ask { kind, text: question.unwrap_or_default(), speaker, ..ask.clone() };
+        let prompt = question.map_or(Prompt::Continue, Prompt::Chat);
+        let ask = Ask { prompt, speaker, ..ask.clone() };
         Ok(Some(Repetition { ask, removed }))
     }
 

@@ -3,7 +3,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{AgentId, FinishReason, ReplyError, ReplyId, Turn};
+use walla_runtime::{AgentId, FinishReason, Prompt, ReplyError, ReplyId, ResultError, Turn};
 use walla_trace::Stage;
 
 use super::again::Repetition;
@@ -216,6 +216,13 @@ impl EngineBridge {
         {
             return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
+        if self.is_alone
+            && let Ok((_, parts, ..)) = agents.get(ask.agent)
+            && let Some(name) = parts.engine_name()
+        {
+            let error = ReplyError::NoEngine { name: name.clone() };
+            return self.end_unopened(ask, Err(error), agents);
+        }
         let (again, removed) = match self.repetition(ask, agents, settings) {
             Ok(Some(Repetition { ask, removed })) => (Some(ask), removed),
             Ok(None) => (None, Vec::new()),
@@ -271,6 +278,12 @@ impl EngineBridge {
         let Some(&id) = self.id_by_entity.get(&ask.agent) else {
             return Err(ReplyError::UnknownAgent);
         };
+        // The conversation component gets results as `ActionResult`s.
+        if let Prompt::Results(results) = &ask.prompt
+            && let Some(first) = results.first()
+        {
+            return Err(ReplyError::Result(ResultError::Unknown(first.id)));
+        }
         let reply_id = ReplyId::unique();
         let Some(record) = self.records.get_mut(&id) else { return Err(ReplyError::UnknownAgent) };
         let waiting = record.asks.len();
@@ -281,8 +294,7 @@ impl EngineBridge {
             reply_id,
             tag: ask.tag,
             content: Box::new(AskContent {
-                question: ask.text.clone(),
-                kind: ask.kind,
+                prompt: ask.prompt.clone(),
                 is_aside: ask.options.is_aside(),
                 speaker: ask.speaker,
                 options: ask.options.clone(),

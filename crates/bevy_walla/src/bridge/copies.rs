@@ -5,7 +5,7 @@ use walla_runtime::{AgentId, CacheError, CacheTicket, Command};
 
 use super::EngineBridge;
 use super::submit::{NoMore, Outbox};
-use crate::cache_file::CacheCopy;
+use crate::cache::CacheCopy;
 
 /// Saves and loads, in the order of the commands.
 #[derive(Default)]

@@ -38,11 +38,10 @@ use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
 use walla_recall::{Recall, RecallClient};
 use walla_runtime::{
-    AgentId, AskOptions, Command, Event, FinishReason, MAX_ASKS_WAITING, ReplyError, ReplyId,
-    Score, SentenceSplitter, Turn,
+    AgentId, AskOptions, Command, Event, FinishReason, MAX_ASKS_WAITING, Prompt, ReplyError,
+    ReplyId, Score, SentenceSplitter, Turn,
 };
 
-use crate::ask::AskKind;
 use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
 use crate::sentence;
@@ -63,6 +62,8 @@ pub(crate) struct EngineBridge {
     client: Option<Box<dyn EngineClient>>,
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
+    /// The app has one engine, so no agent can name another.
+    is_alone: bool,
     was_ready: bool,
     /// Whether the engine evaluates agents in the background, which needs frames.
     has_background: bool,
@@ -176,8 +177,7 @@ struct OpenAsk {
 
 /// Content of an ask.
 struct AskContent {
-    question: String,
-    kind: AskKind,
+    prompt: Prompt,
     /// It leaves no turn, and is not spoken.
     is_aside: bool,
     speaker: Option<Entity>,
@@ -187,6 +187,11 @@ struct AskContent {
     removed: Vec<Turn>,
     /// Scores so far.
     scores: Vec<Score>,
+}
+
+/// Whether the reply becomes part of the conversation.
+fn is_in_conversation(prompt: &Prompt) -> bool {
+    matches!(prompt, Prompt::Chat(_) | Prompt::Continue | Prompt::Again)
 }
 
 /// An ask fits in a cache line.
@@ -217,7 +222,8 @@ struct LocalEnd {
     turns_after: u16,
 }
 
-/// Message number of a [`Cancel`](crate::Cancel) or a [`CancelHeard`](crate::CancelHeard).
+/// Message number of a [`Cancel`](crate::ask::Cancel) or a
+/// [`CancelHeard`](crate::ask::CancelHeard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelId {
     Cancel(usize),
@@ -232,7 +238,7 @@ struct CancelRequest {
 }
 
 impl EngineBridge {
-    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>) -> Self {
+    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>, is_alone: bool) -> Self {
         let (client, failure) = match client {
             Ok(client) => (Some(client), None),
             Err(error) => (None, Some(error)),
@@ -240,6 +246,7 @@ impl EngineBridge {
         Self {
             client,
             failure,
+            is_alone,
             was_ready: false,
             has_background: false,
             records: AgentMap::default(),

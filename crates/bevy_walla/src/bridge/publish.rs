@@ -4,16 +4,18 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Call, Event, FinishReason, InlineText, RefusedCall, ReplyError, ReplyEvent,
+    AgentId, Call, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
     TokenLogprobs, Usage,
 };
 use walla_trace::Stage;
 
-use super::{AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
+use super::{
+    AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch,
+    is_in_conversation,
+};
 #[cfg(feature = "actions")]
 use crate::action_types::publish_typed;
 use crate::actions::{AgentCalled, CallRefused, SimulatedCall};
-use crate::ask::AskKind;
 use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::error::WallaError;
 use crate::fork::Simulation;
@@ -339,7 +341,6 @@ impl EngineBridge {
                     ask.content.scores.push(*score);
                 }
             }
-            ReplyEvent::Logged(_) => {}
             &mut ReplyEvent::Finished { reason, usage } => {
                 if reason == FinishReason::Scored {
                     let tag = record.tag_of(at);
@@ -354,6 +355,7 @@ impl EngineBridge {
             ReplyEvent::Failed(error) => {
                 self.finish_ask((event.agent, at), Err(error.clone()), voices, out);
             }
+            _ => {} // details for recordings
         }
     }
 
@@ -425,7 +427,7 @@ impl Record {
         // An ask that was cancelled before it began: the engine is sent 0 as well.
         self.heard_bytes = if ask.is_shortened { 0 } else { u32::MAX };
         if let Some(speech) = speech {
-            speech.begin(&ask.content.question);
+            speech.begin(ask.content.prompt.text());
         }
         waited
     }
@@ -511,7 +513,7 @@ impl Record {
         self.needs_resend |= heard_bytes.is_some() && !actions.is_empty();
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation
-            && ask.content.kind.is_in_conversation()
+            && is_in_conversation(&ask.content.prompt)
             && !ask.content.is_aside
             && !ask.outdated
             && is_answered
@@ -523,8 +525,11 @@ impl Record {
             }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
-            let AskContent { question, kind, speaker, .. } = *ask.content;
-            let question = (kind != AskKind::Continue).then_some(question);
+            let AskContent { prompt, speaker, .. } = *ask.content;
+            let question = match prompt {
+                Prompt::Chat(text) => Some(text),
+                _ => None,
+            };
             let exchange = NewExchange { question, speaker, reply: ask.turn, actions };
             conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }

@@ -4,7 +4,7 @@
 //! 1. A result is taken once, if its call is in the agent's conversation, or was made by its reply
 //!    in progress. Any other one is refused, with an event that has its text.
 //! 2. The agent continues when the reply with the call has ended and each of its calls has a
-//!    result, or a certain time after the first result ([`Actions::result_wait`]).
+//!    result, or a certain time after the first result ([`AgentActions::result_wait`]).
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use walla_runtime::{
 
 use super::forward::open_ask;
 use super::{AskId, EngineBridge, Record};
-use crate::actions::{ActionResult, Actions, ResultRefused};
+use crate::actions::{ActionResult, AgentActions, ResultRefused};
 use crate::agent::Agent;
 use crate::ask::Ask;
 use crate::conversation::Conversation;
@@ -106,7 +106,7 @@ pub(crate) fn forward_action_result(
 pub(crate) fn take_result_messages(
     mut results: MessageReader<ActionResult>,
     mut hearers: Hearers,
-    actions: Query<&Actions, Allow<Disabled>>,
+    actions: Query<&AgentActions, Allow<Disabled>>,
     mut asks: ResMut<Messages<Ask>>,
     mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
     _here: NonSendMarker,
@@ -120,7 +120,8 @@ pub(crate) fn take_result_messages(
         }
     }
     let now = hearers.now();
-    let wait_of = |agent| actions.get(agent).map_or(Actions::RESULT_WAIT, Actions::current_wait);
+    let wait_of =
+        |agent| actions.get(agent).map_or(AgentActions::RESULT_WAIT, AgentActions::current_wait);
     hearers.bridge.go_on(now, wait_of, |ask| open_ask(ask, &mut asks, &mut speeches));
 }
 
@@ -219,7 +220,7 @@ impl EngineBridge {
             return None;
         };
         let is_first = self.results.heard_this_frame.insert(result.agent);
-        is_first.then(|| Ask::to_continue(result.agent).tagged(tag))
+        is_first.then(|| Ask::resume(result.agent).with_tag(tag))
     }
 
     /// The ask that lets an agent go on speaking whose reply has ended now, if each of its calls
@@ -227,7 +228,7 @@ impl EngineBridge {
     pub(super) fn heard_all(&mut self, id: AgentId) -> Option<Ask> {
         let record = self.records.get_mut(&id).filter(|record| !record.is_removed)?;
         let tag = record.hear(Duration::ZERO, None)?;
-        Some(Ask::to_continue(record.entity).tagged(tag))
+        Some(Ask::resume(record.entity).with_tag(tag))
     }
 
     /// Lets the agents go on that have waited long enough.
@@ -245,7 +246,7 @@ impl EngineBridge {
             if let Some(tag) = heard
                 && self.results.heard_this_frame.insert(agent)
             {
-                ask(Ask::to_continue(agent).tagged(tag));
+                ask(Ask::resume(agent).with_tag(tag));
             }
             waits
         });

@@ -214,7 +214,7 @@ impl EngineBridge {
             };
             ask.stage = AskStage::Sent;
             let (reply_id, content) = (ask.reply_id, &mut *ask.content);
-            let prompt = content.kind.prompt(content.question.clone());
+            let prompt = content.prompt.clone();
             let options = std::mem::take(&mut content.options);
             self.send(Command::Ask { agent: id, reply_id, prompt, options }, outbox)?;
         }

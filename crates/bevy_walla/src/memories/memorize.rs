@@ -14,15 +14,15 @@ use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
 use super::memorized::Memorized;
-use super::{Memory, MemoryTime, sync};
+use super::{AgentMemory, MemoryTime, sync};
 use crate::bridge;
 use crate::conversation::{Conversation, Heard};
 use crate::reply::ReplyFinished;
 use crate::systems::{Schedules, WallaSystems};
 
-/// Adds an entry to the [`Memory`] of an agent: trigger it, write it as a message, or call
+/// Adds an entry to the [`AgentMemory`] of an agent: trigger it, write it as a message, or call
 /// [`RememberCommands::remember`]. Without the component, or if the entry is refused, the entry is
-/// logged as a warning and dropped; [`Memory::add`] returns the error.
+/// logged as a warning and dropped; [`AgentMemory::add`] returns the error.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
 #[cfg_attr(
     feature = "reflect",
@@ -30,7 +30,7 @@ use crate::systems::{Schedules, WallaSystems};
     reflect(opaque, Event, Message, Clone, Debug, PartialEq)
 )]
 pub struct Remember {
-    /// An entity with a [`Memory`].
+    /// An entity with a [`AgentMemory`].
     #[event_target]
     pub agent: Entity,
     /// The entry.
@@ -49,7 +49,7 @@ impl Remember {
 
 /// [`Remember`] as a method of [`Commands`].
 pub trait RememberCommands {
-    /// Adds an entry with this text to the [`Memory`] of an agent.
+    /// Adds an entry with this text to the [`AgentMemory`] of an agent.
     fn remember(&mut self, agent: Entity, text: impl Into<Arc<str>>) -> &mut Self;
 }
 
@@ -60,14 +60,14 @@ impl RememberCommands for Commands<'_, '_> {
     }
 }
 
-/// Turns of the conversation become entries of the agent's [`Memory`], so that it remembers what
-/// the engine's context no longer holds. [`MemoryTexts`] has their texts.
+/// Turns of the conversation become entries of the agent's [`AgentMemory`], so that it remembers
+/// what the engine's context no longer holds. [`MemoryTexts`] has their texts.
 ///
 /// Exchanges become entries when their replies end, observations
 /// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
 /// Replies without text, cut replies without a question, and turns that were loaded or edited
 /// become none. The latest entries are not found while they are
-/// [recent](super::Knowledge::recent_skipped).
+/// [recent](super::AgentKnowledge::recent_skipped).
 ///
 /// Undone turns are forgotten: a rewind, an edited turn and a [repeated
 /// reply](crate::Ask::again) remove the entries of the turns that they remove or change, among the
@@ -78,7 +78,7 @@ impl RememberCommands for Commands<'_, '_> {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[require(Memory, Memorized)]
+#[require(AgentMemory, Memorized)]
 pub struct Memorizes {
     /// Whether exchanges become entries, with [`EXCHANGE_TAG`]. Default: `true`.
     pub exchanges: bool,
@@ -95,7 +95,7 @@ impl Default for Memorizes {
     }
 }
 
-/// A turn that an agent [memorises](Memorises), for [`MemoryTexts`].
+/// A turn that an agent [memorizes](Memorizes), for [`MemoryTexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryTurn<'a> {
@@ -114,12 +114,12 @@ pub struct MemoryTurn<'a> {
     pub text: &'a str,
 }
 
-/// Texts of [memorised](Memorises) turns: a resource, so that a game can write them in its own
+/// Texts of [memorized](Memorizes) turns: a resource, so that a game can write them in its own
 /// language. `None` skips the turn.
 ///
 /// # Examples
 /// ```
-/// use bevy_walla::MemoryTexts;
+/// use bevy_walla::memories::MemoryTexts;
 /// let texts = MemoryTexts {
 ///     exchange: |turn| {
 ///         let question = turn.question?;
@@ -133,7 +133,7 @@ pub struct MemoryTurn<'a> {
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct MemoryTexts {
     /// The text of an exchange. Default: `The player said: "…" I said: "…"`, with the name of
-    /// [another speaker](crate::Ask::spoken_by) in place of the player, or `Someone`.
+    /// [another speaker](crate::Ask::with_speaker) in place of the player, or `Someone`.
     pub exchange: fn(&MemoryTurn<'_>) -> Option<String>,
     /// The text of an observation. Default: the observation.
     pub observation: fn(&MemoryTurn<'_>) -> Option<String>,
@@ -182,10 +182,10 @@ pub(super) fn add_systems(app: &mut App, schedules: Schedules) {
     );
 }
 
-fn remember(memory: Option<Mut<Memory>>, remember: &Remember, now: Duration) {
+fn remember(memory: Option<Mut<AgentMemory>>, remember: &Remember, now: Duration) {
     let Remember { agent, entry, time } = remember;
     let Some(mut memory) = memory else {
-        tracing::warn!(target: "walla::memory", %agent, "an agent without Memory remembers nothing");
+        tracing::warn!(target: "walla::memory", %agent, "an agent without AgentMemory remembers nothing");
         return;
     };
     if let Err(error) = memory.add_at(entry.clone(), time.unwrap_or(now)) {
@@ -195,7 +195,7 @@ fn remember(memory: Option<Mut<Memory>>, remember: &Remember, now: Duration) {
 
 fn remember_triggered(
     event: On<Remember>,
-    mut memories: Query<&mut Memory, Allow<Disabled>>,
+    mut memories: Query<&mut AgentMemory, Allow<Disabled>>,
     now: Res<MemoryTime>,
 ) {
     remember(memories.get_mut(event.agent).ok(), event.event(), now.0);
@@ -203,7 +203,7 @@ fn remember_triggered(
 
 fn remember_messages(
     mut events: MessageReader<Remember>,
-    mut memories: Query<&mut Memory, Allow<Disabled>>,
+    mut memories: Query<&mut AgentMemory, Allow<Disabled>>,
     now: Res<MemoryTime>,
 ) {
     for event in events.read() {
@@ -213,7 +213,7 @@ fn remember_messages(
 
 /// Adds a turn of the conversation. Texts longer than an entry are cut.
 fn memorize(
-    memory: &mut Memory,
+    memory: &mut AgentMemory,
     text: &str,
     tag: &'static str,
     importance: f32,
@@ -238,7 +238,7 @@ fn memorize(
 /// An agent that memorises its conversation.
 type Talking = (
     Entity,
-    &'static mut Memory,
+    &'static mut AgentMemory,
     &'static Memorizes,
     &'static Conversation,
     &'static mut Memorized,

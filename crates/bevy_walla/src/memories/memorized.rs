@@ -7,7 +7,7 @@ use walla_memory::{Entry, EntryId};
 use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
-use super::{Memory, MemoryTexts, MemoryTurn};
+use super::{AgentMemory, MemoryTexts, MemoryTurn};
 use crate::conversation::{Conversation, Edit, EditId};
 
 /// Maximum number of entries whose turns are known.
@@ -40,7 +40,7 @@ impl Default for Memorized {
 
 impl Memorized {
     /// An entry was made of these turns, which follow each other.
-    pub fn add(&mut self, memory: &Memory, entry: EntryId, turns: Vec<Turn>) {
+    pub fn add(&mut self, memory: &AgentMemory, entry: EntryId, turns: Vec<Turn>) {
         self.check(memory);
         self.entries.push_back((entry, turns));
         let surplus = self.entries.len().saturating_sub(MAX_KNOWN);
@@ -51,7 +51,7 @@ impl Memorized {
     /// Returns the number of turns that were pushed since the last call.
     pub fn update(
         &mut self,
-        memory: &mut Mut<Memory>,
+        memory: &mut Mut<AgentMemory>,
         conversation: &Conversation,
         agent: (Entity, Option<&str>),
         texts: &MemoryTexts,
@@ -88,7 +88,7 @@ impl Memorized {
     /// is not known any more: the text of another speaker has at least question and reply.
     fn recognize(
         &mut self,
-        memory: &Memory,
+        memory: &AgentMemory,
         turns: &[Turn],
         agent: (Entity, Option<&str>),
         texts: &MemoryTexts,
@@ -129,7 +129,7 @@ impl Memorized {
     }
 
     /// Forgets entries of another memory.
-    fn check(&mut self, memory: &Memory) {
+    fn check(&mut self, memory: &AgentMemory) {
         if self.memory != Some(memory.key()) {
             self.memory = Some(memory.key());
             self.entries.clear();

@@ -1,19 +1,19 @@
-//! Serde's traits for [`Memory`] and [`Lore`].
+//! Serde's traits for [`AgentMemory`] and [`Lore`].
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use walla_memory::{SavedStore, StoreLimits};
 
-use super::{Lore, Memory};
+use super::{AgentMemory, Lore};
 
-impl Serialize for Memory {
+impl Serialize for AgentMemory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.save().serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Memory {
-    /// With the default limits: [`Memory::load`] has others.
+impl<'de> Deserialize<'de> for AgentMemory {
+    /// With the default limits: [`AgentMemory::load`] has others.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let saved = SavedStore::deserialize(deserializer)?;
         Self::load(&saved, StoreLimits::default()).map_err(D::Error::custom)

@@ -9,7 +9,7 @@ use bevy_time::{Time, Virtual};
 use walla_recall::{MemoryKey, Recall, RecallClient};
 
 use super::memorized::Memorized;
-use super::{Knowledge, Lore, Memory, MemoryService, MemoryTime};
+use super::{AgentKnowledge, AgentMemory, Lore, MemoryService, MemoryTime};
 use crate::agent::Agent;
 use crate::bridge::{self, EngineBridge};
 use crate::systems::{Schedules, WallaSystems};
@@ -44,22 +44,22 @@ fn advance_time(time: Option<Res<Time<Virtual>>>, mut now: ResMut<MemoryTime>) {
 #[derive(Resource, Default)]
 pub(super) struct Removed(Vec<Entity>);
 
-fn memory_removed(removed: On<Remove<Memory>>, mut entities: ResMut<Removed>) {
+fn memory_removed(removed: On<Remove<AgentMemory>>, mut entities: ResMut<Removed>) {
     entities.0.push(removed.entity);
 }
 
-fn knowledge_removed(removed: On<Remove<Knowledge>>, mut entities: ResMut<Removed>) {
+fn knowledge_removed(removed: On<Remove<AgentKnowledge>>, mut entities: ResMut<Removed>) {
     entities.0.push(removed.entity);
 }
 
 /// An agent with memories.
 type Knowing =
-    (Entity, Option<&'static mut Memory>, &'static Knowledge, Option<&'static Memorized>);
+    (Entity, Option<&'static mut AgentMemory>, &'static AgentKnowledge, Option<&'static Memorized>);
 
 /// Agents whose memories may have changed.
 type Changes = (
     With<Agent>,
-    Or<(Changed<Memory>, Changed<Knowledge>, Changed<Memorized>, Added<Agent>)>,
+    Or<(Changed<AgentMemory>, Changed<AgentKnowledge>, Changed<Memorized>, Added<Agent>)>,
     Allow<Disabled>,
 );
 
@@ -129,8 +129,8 @@ impl Sender<'_> {
         &self,
         (agent, memory, knowledge, memorized): (
             Entity,
-            Option<Mut<Memory>>,
-            &Knowledge,
+            Option<Mut<AgentMemory>>,
+            &AgentKnowledge,
             Option<&Memorized>,
         ),
     ) -> Option<Entity> {

@@ -10,10 +10,12 @@ use bevy_app::prelude::*;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings};
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{Capabilities, Command, EngineClient, EngineState, Event, TrySendError};
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, FirstTokenTimes, ReplyId, ReplyReasoning, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, FirstTokenTimes, ReplyId, Usage};
 
 /// All events of replies, one line each, in order.
 #[derive(Resource, Default)]
@@ -46,9 +48,9 @@ pub struct BackgroundClient {
 impl BackgroundClient {
     pub fn plugin(engine: &ScriptedEngine) -> WallaPlugin {
         let engine = engine.clone();
-        WallaPlugin::with_engine_client(move || {
+        WallaPlugin::new(EngineSetup::client(move || {
             Box::new(Self { engine: engine.clone(), tokens: AtomicU64::new(0) })
-        })
+        }))
     }
 }
 
@@ -102,7 +104,7 @@ pub fn end_reply(app: &mut App, usage: Usage) {
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {
-    app_with(WallaPlugin::with_engine_client(engine.new_client()))
+    app_with(WallaPlugin::new(engine))
 }
 
 pub fn app_with(plugin: WallaPlugin) -> App {

@@ -4,11 +4,18 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_time::{Time, Virtual};
+use bevy_walla::actions::schemars::{self, JsonSchema};
+use bevy_walla::actions::{
+    ActionError, ActionSet, AgentCalled, CallId, CallRefused, ResultError, ResultRefused,
+    SimulatedCall,
+};
+use bevy_walla::agent::ForkCommands;
+use bevy_walla::ask::Cancel;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
+use bevy_walla::reply::{ReplyError, SpeechState};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ActionError, ActionSet, CallId, ReplyError, ResultError};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -50,7 +57,7 @@ fn seen(app: &mut App) -> Vec<String> {
 }
 
 fn smith(app: &mut App) -> Entity {
-    let actions = Actions::new().allow::<Give>().allow::<Wave>();
+    let actions = AgentActions::new().allow::<Give>().allow::<Wave>();
     let actions = actions.choices::<Give>("item", ["nails", "horseshoe"]);
     app.world_mut().spawn((Agent::persona("Greta"), actions)).id()
 }
@@ -65,7 +72,7 @@ fn calls_arrive_once_as_types_in_the_order_of_the_text() {
         .acting(|_, _| calls(&[("give", r#"{"item": "nails", "count": 7}"#), ("wave", "{}")]));
     let mut app = acting_app(&engine);
     let greta = smith(&mut app);
-    app.world_mut().trigger(Ask::new(greta, "Nails, please.").tagged(5));
+    app.world_mut().trigger(Ask::new(greta, "Nails, please.").with_tag(5));
     updates(&mut app, 12);
     let expected = ["Here", "you", "are.", "give nails Some(7) 5", "wave", "end"];
     assert_eq!(seen(&mut app), expected);
@@ -134,7 +141,7 @@ fn called_twice(engine: &ScriptedEngine) -> (App, Entity, [CallId; 2]) {
     });
     app.insert_resource(Time::<Virtual>::default());
     let greta = smith(&mut app);
-    app.world_mut().trigger(Ask::new(greta, "Nails?").tagged(9));
+    app.world_mut().trigger(Ask::new(greta, "Nails?").with_tag(9));
     updates(&mut app, 12);
     let [give, wave] = app.world().resource::<Called>().0[..] else { panic!("two calls") };
     (app, greta, [give, wave])
@@ -166,7 +173,7 @@ fn results_let_the_agent_go_on_speaking() {
     app.init_resource::<Tags>();
     app.add_observer(|end: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(end.tag));
     let greta = smith(&mut app);
-    app.world_mut().trigger(Ask::new(greta, "Nails?").tagged(9));
+    app.world_mut().trigger(Ask::new(greta, "Nails?").with_tag(9));
     updates(&mut app, 20);
     assert_eq!(app.world().resource::<Tags>().0, [9, 9]);
     let talk = app.world().get::<Conversation>(greta).unwrap();
@@ -201,10 +208,10 @@ fn an_agent_waits_for_the_results_of_all_calls() {
 /// An action that no code answers silences the agent for the set time only.
 #[test]
 fn an_agent_goes_on_without_a_missing_result() {
-    for wait in [Duration::ZERO, Duration::from_secs(3), Actions::RESULT_WAIT] {
+    for wait in [Duration::ZERO, Duration::from_secs(3), AgentActions::RESULT_WAIT] {
         let engine = two_calls();
         let (mut app, greta, [give, wave]) = called_twice(&engine);
-        let actions = app.world().get::<Actions>(greta).unwrap().clone();
+        let actions = app.world().get::<AgentActions>(greta).unwrap().clone();
         app.world_mut().entity_mut(greta).insert(actions.result_wait(wait));
         answer(&mut app, greta, wave, "waved.");
         updates(&mut app, 5);
@@ -423,11 +430,11 @@ fn changed_actions_are_sent() {
     let mut app = acting_app(&engine);
     let greta = smith(&mut app);
     app.update();
-    app.world_mut().get_mut::<Actions>(greta).unwrap().set_choices::<Give>("item", ["anvil"]);
+    app.world_mut().get_mut::<AgentActions>(greta).unwrap().set_choices::<Give>("item", ["anvil"]);
     app.update();
-    app.world_mut().get_mut::<Actions>(greta).unwrap().forbid::<Give>();
+    app.world_mut().get_mut::<AgentActions>(greta).unwrap().forbid::<Give>();
     app.update();
-    app.world_mut().entity_mut(greta).remove::<Actions>();
+    app.world_mut().entity_mut(greta).remove::<AgentActions>();
     app.update();
     let specs: Vec<_> = engine
         .commands()
@@ -453,12 +460,12 @@ fn changed_actions_are_sent() {
 fn changed_unlisted_choices_are_sent() {
     let engine = echo();
     let mut app = acting_app(&engine);
-    let actions = Actions::new().unlisted_choices::<Give>("item", ["nails"]);
+    let actions = AgentActions::new().unlisted_choices::<Give>("item", ["nails"]);
     let actions = actions.allow::<Give>();
     let greta = app.world_mut().spawn((Agent::persona("Greta"), actions)).id();
     app.update();
-    let change = |app: &mut App, change: fn(&mut Actions)| {
-        change(&mut app.world_mut().get_mut::<Actions>(greta).unwrap());
+    let change = |app: &mut App, change: fn(&mut AgentActions)| {
+        change(&mut app.world_mut().get_mut::<AgentActions>(greta).unwrap());
         app.update();
     };
     change(&mut app, |actions| actions.set_unlisted_choices::<Give>("item", ["anvil"]));
@@ -480,15 +487,15 @@ fn changed_unlisted_choices_are_sent() {
     assert!(!text(&nails.listed()).contains("nails"));
     // Early choices of both kinds apply in their order.
     let all = ["nails", "anvil"];
-    let late = Actions::new().allow::<Give>().choices::<Give>("item", all);
+    let late = AgentActions::new().allow::<Give>().choices::<Give>("item", all);
     let late = late.unlisted_choices::<Give>("item", ["nails"]);
-    let early = Actions::new().choices::<Give>("item", all);
+    let early = AgentActions::new().choices::<Give>("item", all);
     let early = early.unlisted_choices::<Give>("item", ["nails"]).allow::<Give>();
     assert_eq!(early, late);
     assert_eq!(early.specs()[0].unlisted_choices().len(), 1);
-    let listed = Actions::new().unlisted_choices::<Give>("item", ["nails"]);
+    let listed = AgentActions::new().unlisted_choices::<Give>("item", ["nails"]);
     let listed = listed.choices::<Give>("item", all).allow::<Give>();
-    assert_eq!(listed, Actions::new().allow::<Give>().choices::<Give>("item", all));
+    assert_eq!(listed, AgentActions::new().allow::<Give>().choices::<Give>("item", all));
 }
 
 /// A defect of the actions is an error of the asks, with its name.
@@ -496,7 +503,7 @@ fn changed_unlisted_choices_are_sent() {
 fn defects_of_actions_are_reported() {
     let engine = ScriptedEngine::new(|_, _| String::new());
     let mut app = acting_app(&engine);
-    let actions = Actions::new().allow::<Give>().choices::<Give>("colour", ["red"]);
+    let actions = AgentActions::new().allow::<Give>().choices::<Give>("colour", ["red"]);
     let expected = ActionError::NoProperty { action: "give".into(), property: "colour".into() };
     assert_eq!(actions.fault(), Some(&expected));
     let greta = app.world_mut().spawn((Agent::persona("Greta"), actions)).id();
@@ -519,7 +526,7 @@ fn corrected_actions_have_no_defect() {
         #[expect(dead_code, reason = "only its schema is used")]
         bins: std::collections::HashMap<String, String>,
     }
-    let fresh = || Actions::new().allow::<Give>();
+    let fresh = || AgentActions::new().allow::<Give>();
     let mut actions = fresh().choices::<Give>("item", [String::from("x").repeat(20_000)]);
     let message = actions.fault().expect("too long").to_string();
     assert!(message.contains("give") && message.contains("choices"), "{message}");
@@ -537,7 +544,7 @@ fn corrected_actions_have_no_defect() {
     let actions = actions.allow::<Give>();
     assert_eq!(actions, fresh().choices::<Give>("item", ["nails"]));
     // Choices before the action that it does not have are its defect.
-    let early = Actions::new().choices::<Give>("colour", ["red"]).allow::<Give>();
+    let early = AgentActions::new().choices::<Give>("colour", ["red"]).allow::<Give>();
     assert!(matches!(early.fault(), Some(ActionError::NoProperty { .. })));
     let mut several = fresh().allow::<Sort>();
     let message = several.fault().expect("a map").to_string();
@@ -551,8 +558,8 @@ fn corrected_actions_have_no_defect() {
 fn several_types_may_have_one_name() {
     mod other {
         /// Gives way.
-        #[derive(Debug, serde::Deserialize, bevy_walla::schemars::JsonSchema)]
-        #[schemars(crate = "bevy_walla::schemars")]
+        #[derive(Debug, serde::Deserialize, bevy_walla::actions::schemars::JsonSchema)]
+        #[schemars(crate = "bevy_walla::actions::schemars")]
         pub struct Give {
             pub force: u8,
         }

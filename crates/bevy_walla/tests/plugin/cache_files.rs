@@ -5,9 +5,13 @@ use std::sync::OnceLock;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::WallaError;
+use bevy_walla::cache::{
+    CacheCommands, CacheError, CacheFailed, CacheLoaded, CacheSaved, KvFileError,
+};
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
-use bevy_walla::{CacheError, KvFileError, WallaError};
 use walla_doubles::synth::{self, Mixture, Model};
 
 use crate::common::*;
@@ -42,8 +46,14 @@ fn real() -> App {
     static TINY: OnceLock<Vec<u8>> = OnceLock::new();
     let model =
         TINY.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap());
-    let plugin = WallaPlugin::model_bytes(model).device("cpu").threads(1).max_agents(4);
-    let mut app = app_with(plugin.context_tokens(512));
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(4),
+        context_tokens: 512,
+        ..EngineOptions::new(ModelSource::Static(model))
+    };
+    let mut app = app_with(WallaPlugin::new(options));
     listen(&mut app);
     app
 }

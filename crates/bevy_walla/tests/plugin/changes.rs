@@ -5,6 +5,8 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::component::Mutable;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::{AgentContext, AgentReasoning, Constraint, ContextPolicy};
+use bevy_walla::conversation::Speaker;
 use bevy_walla::engine::{AgentId, Command};
 use bevy_walla::prelude::*;
 

@@ -16,6 +16,8 @@ use std::ops::Range;
 use crate::common::dice::Dice;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::conversation::Turn;
+use bevy_walla::engines::{EngineSet, EngineSetup};
 use bevy_walla::prelude::*;
 use engine_model::EngineModel;
 use game::{ALL, Game, Heard, Level, PLAIN, add_game};
@@ -106,8 +108,13 @@ impl Simulation {
             ..WallaSettings::default()
         };
         let mut app = App::new();
-        let plugin = WallaPlugin::with_engine_client(engine.new_client()).settings(settings);
-        app.add_plugins(if level.is_routed { plugin.several_engines() } else { plugin });
+        let setup = EngineSetup::client(engine.new_client());
+        let plugin = if level.is_routed {
+            WallaPlugin::engines(EngineSet::new("default", setup))
+        } else {
+            WallaPlugin::new(setup)
+        };
+        app.add_plugins(plugin.settings(settings));
         add_game(&mut app, Game::new(dice, engine.clone(), level));
         Self { seed, level, app, engine }
     }

@@ -1,9 +1,13 @@
 //! Conversations that a game rewinds, edits, asks again and copies.
 
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::ForkCommands;
+use bevy_walla::ask::CancelHeard;
+use bevy_walla::conversation::Speaker;
 use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
-use bevy_walla::{ReplyError, WallaError, WallaState};
+use bevy_walla::reply::ReplyError;
+use bevy_walla::{WallaError, WallaState};
 
 use crate::common::*;
 
@@ -29,7 +33,7 @@ fn a_reply_is_asked_again_with_its_question_and_a_seed() {
     let (mut app, engine, agent) = talk();
     let before = texts(&app, agent);
     let sent = engine.commands().len();
-    app.world_mut().trigger(Ask::again(agent).seeded(7).tagged(3));
+    app.world_mut().trigger(Ask::again(agent).with_seed(7).with_tag(3));
     updates(&mut app, 20);
     let commands = engine.commands().split_off(sent);
     let [Command::SetConversation { turns, .. }, Command::Ask { prompt, options, .. }] =
@@ -185,7 +189,7 @@ fn a_reply_in_progress_is_asked_again() {
         let sent = engine.commands().len();
         app.world_mut().trigger(Ask::new(agent, "three"));
         updates(&mut app, frames);
-        app.world_mut().trigger(Ask::again(agent).seeded(9));
+        app.world_mut().trigger(Ask::again(agent).with_seed(9));
         updates(&mut app, 20);
         expected.extend(["three".to_owned(), "A: three".to_owned()]);
         assert_eq!(texts(&app, agent), expected, "{frames}");
@@ -216,7 +220,7 @@ fn an_aside_leaves_no_turn_and_no_sentence() {
     app.add_observer(|_: On<ReplySentence>, mut aside: ResMut<Aside>| aside.sentences += 1);
     app.add_observer(|end: On<ReplyFinished>, mut aside: ResMut<Aside>| aside.ends.push(end.tag));
     let spoken = speech(&app, agent).text().to_owned();
-    app.world_mut().trigger(Ask::new(agent, "mood?").aside().tagged(5));
+    app.world_mut().trigger(Ask::new(agent, "mood?").aside().with_tag(5));
     for _ in 0..20 {
         app.update();
         assert!(speech(&app, agent).is_silent());
@@ -232,7 +236,7 @@ fn an_aside_leaves_no_turn_and_no_sentence() {
     struct Tags(Vec<u64>);
     app.init_resource::<Tags>();
     app.add_observer(|said: On<ReplySentence>, mut tags: ResMut<Tags>| tags.0.push(said.tag));
-    app.world_mut().trigger(Ask::new(agent, "three").tagged(6));
+    app.world_mut().trigger(Ask::new(agent, "three").with_tag(6));
     updates(&mut app, 20);
     assert_eq!(app.world().resource::<Tags>().0, [6]);
     assert_eq!(texts(&app, agent).len(), before.len() + 2);

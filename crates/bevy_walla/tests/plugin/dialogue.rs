@@ -3,10 +3,14 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::WallaError;
+use bevy_walla::ask::Cancel;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{ReplyError, SpeechState};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ReplyError, WallaError};
 
 #[test]
 fn a_reply_emits_deltas_sentences_components_and_one_end() {
@@ -100,7 +104,7 @@ fn asks_of_one_agent_are_answered_in_order() {
 #[test]
 fn too_many_asks_of_one_agent_are_refused() {
     let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&echo()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     for question in ["one", "two", "three"] {
         ask(&mut app, odo, question);
@@ -113,7 +117,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 #[test]
 fn without_a_limit_every_ask_is_answered_in_order() {
     let settings = WallaSettings { max_asks_per_agent: u32::MAX, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&echo()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
     for question in &questions {
@@ -234,7 +238,7 @@ struct Tags(Vec<(&'static str, u64)>);
 fn every_event_of_an_ask_carries_its_tag() {
     let settings = WallaSettings { max_asks_per_agent: 2, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     app.init_resource::<Tags>()
         .add_observer(|e: On<ReplyStarted>, mut tags: ResMut<Tags>| tags.0.push(("began", e.tag)))
         .add_observer(|e: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(("ended", e.tag)))
@@ -256,7 +260,7 @@ fn every_event_of_an_ask_carries_its_tag() {
     app.world_mut().commands().ask_tagged(odo, "five", 5).cancel(odo).ask_tagged(odo, "six", 6);
     app.world_mut().flush();
     assert_eq!(told(&mut app, 3), [("ended", 5), ("began", 6)]);
-    app.world_mut().trigger(Ask::new(odo, "seven").tagged(7));
+    app.world_mut().trigger(Ask::new(odo, "seven").with_tag(7));
     engine.set_state(WallaError::Stopped.into());
     assert_eq!(told(&mut app, 3), [("failed", 6), ("failed", 7)]);
 }
@@ -351,7 +355,10 @@ fn asks_wait_for_the_model() {
 
 #[test]
 fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
-    let mut app = app_with(WallaPlugin::model_bytes(b"no model").max_agents(0));
+    let mut app = app_with(WallaPlugin::new(EngineOptions {
+        max_agents: Some(0),
+        ..EngineOptions::new(ModelSource::Static(b"no model"))
+    }));
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
     app.update();
@@ -422,16 +429,16 @@ fn many_asks_of_an_agent_take_linear_time() {
 #[test]
 fn texts_are_scored_without_a_turn_or_speech() {
     #[derive(Resource, Default)]
-    struct Heard(Vec<bevy_walla::ReplyScores>);
+    struct Heard(Vec<bevy_walla::reply::ReplyScores>);
     let mut app = app(&echo());
     app.init_resource::<Heard>().add_observer(
-        |scores: On<bevy_walla::ReplyScores>, mut heard: ResMut<Heard>| {
+        |scores: On<bevy_walla::reply::ReplyScores>, mut heard: ResMut<Heard>| {
             heard.0.push(scores.clone());
         },
     );
     let greta = spawn(&mut app, "Greta");
     let moods = ["quite friendly", "wary"];
-    app.world_mut().trigger(Ask::new(greta, "Your mood?").scoring(moods).tagged(7));
+    app.world_mut().trigger(Ask::new(greta, "Your mood?").scoring(moods).with_tag(7));
     updates(&mut app, 4);
     let heard = &app.world().resource::<Heard>().0;
     assert_eq!((heard.len(), heard[0].agent, heard[0].tag), (1, greta, 7));

@@ -4,6 +4,8 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_walla::ask::Cancel;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 

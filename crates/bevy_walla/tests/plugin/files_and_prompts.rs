@@ -6,6 +6,7 @@ use crate::common::*;
 use bevy_app::App;
 use bevy_ecs::message::Messages;
 use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::options::FrameBudget;
 use bevy_walla::prelude::*;
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_model::Gguf;
@@ -25,8 +26,8 @@ fn raw_prompts_keep_their_kind_and_are_not_kept_in_the_conversation() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
-    app.world_mut().trigger(Ask::new(greta, "Once").raw().tagged(3));
-    app.world_mut().trigger(Ask::new(greta, "<|im_start|>").raw_trusted());
+    app.world_mut().trigger(Ask::new(greta, Prompt::Raw("Once".into())).with_tag(3));
+    app.world_mut().trigger(Ask::new(greta, Prompt::RawTrusted("<|im_start|>".into())));
     ask(&mut app, greta, "Hello");
     updates(&mut app, 30);
     assert_eq!(
@@ -47,8 +48,14 @@ fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
     synth::rewrite(&Gguf::from_bytes(file).unwrap(), without, more).unwrap()
 }
 
-fn app_of(path: &Path, plugin: impl FnOnce(WallaPlugin) -> WallaPlugin) -> App {
-    app_with(plugin(WallaPlugin::model(path).device("cpu").threads(1).budget(None)))
+fn app_of(path: &Path, pre_tokenizer: Option<&str>) -> App {
+    app_with(WallaPlugin::new(EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        budget: FrameBudget::Unlimited,
+        pre_tokenizer: pre_tokenizer.map(Into::into),
+        ..EngineOptions::model(path)
+    }))
 }
 
 #[test]
@@ -63,7 +70,7 @@ fn every_load_failure_names_the_file() {
         (rewritten(&["tokenizer.ggml.pre"], odd), "kimi-k2"),
     ] {
         std::fs::write(&path, bytes).unwrap();
-        let mut app = app_of(&path, |plugin| plugin);
+        let mut app = app_of(&path, None);
         run_until(&mut app, |app| app.world().resource::<Walla>().is_failed());
         let failed: Vec<_> =
             app.world_mut().resource_mut::<Messages<WallaFailed>>().drain().collect();
@@ -79,12 +86,12 @@ fn model_card_lists_defects_and_a_setting_replaces_the_pre_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("smith.gguf");
     std::fs::write(&path, rewritten(&["tokenizer.ggml.pre"], |_| ())).unwrap();
-    let warnings = |plugin: fn(WallaPlugin) -> WallaPlugin| {
-        let mut app = app_of(&path, plugin);
+    let warnings = |pre_tokenizer| {
+        let mut app = app_of(&path, pre_tokenizer);
         run_until(&mut app, |app| app.world().resource::<Walla>().is_ready());
         app.world().resource::<Walla>().model().unwrap().warnings.clone()
     };
-    let found = warnings(|plugin| plugin);
+    let found = warnings(None);
     assert!(found.len() == 1 && found[0].contains("tokenizer.ggml.pre"), "{found:?}");
-    assert!(warnings(|plugin| plugin.pre_tokenizer("llama-bpe")).is_empty());
+    assert!(warnings(Some("llama-bpe")).is_empty());
 }

@@ -29,7 +29,7 @@ mod the_whole_crate {
     fn glob_imports_keep_bevys_traits() {
         is_event(&Bell);
         let mut app = App::new();
-        app.add_plugins(WallaPlugin::with_engine_client(scripted()))
+        app.add_plugins(WallaPlugin::new(engines::EngineSetup::client(scripted())))
             .init_resource::<Rings>()
             .add_observer(|_: On<Bell>, mut rings: ResMut<Rings>| rings.0 += 1)
             .add_systems(Update, |mut commands: Commands| commands.queue(Ring));
@@ -49,6 +49,7 @@ mod the_prelude {
     use bevy_app::prelude::*;
     use bevy_ecs::prelude::*;
     use bevy_time::prelude::*;
+    use bevy_walla::ask::Cancel;
     use bevy_walla::prelude::*;
 
     #[derive(Event, Message)]
@@ -72,4 +73,15 @@ mod the_prelude {
             commands.ask(cancel.agent, "Why?");
         };
     }
+}
+
+/// A glob import of the prelude adds few names.
+#[test]
+fn the_prelude_is_small() {
+    let source = include_str!("../../src/lib.rs");
+    let (_, prelude) = source.split_once("pub mod prelude {").expect("there is a prelude");
+    let (prelude, _) = prelude.split_once("\n}\n").expect("it ends");
+    let is_name = |word: &&str| word.starts_with(char::is_uppercase) || *word == "walla_ready";
+    let names = prelude.split(|c: char| !c.is_alphanumeric() && c != '_').filter(is_name).count();
+    assert!((30..=35).contains(&names), "{names} names");
 }

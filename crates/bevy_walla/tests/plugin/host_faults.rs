@@ -9,13 +9,16 @@ use std::time::Duration;
 use crate::common::*;
 use crate::own_thread::processor_time;
 use bevy_ecs::prelude::*;
+use bevy_walla::ask::Cancel;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     AgentId, Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
     TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, InlineText, ReplyError, ReplyId, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, InlineText, ReplyError, ReplyId, Usage};
 
 /// Filters of the game fail, and its error handler ignores that.
 #[test]
@@ -208,7 +211,7 @@ impl EngineClient for Confused {
 fn unexpected_events_are_counted_and_dropped() {
     let engine = echo();
     let confused = engine.clone();
-    let mut app = app_with(WallaPlugin::with_engine_client(move || {
+    let mut app = app_with(WallaPlugin::new(EngineSetup::client(move || {
         let client = confused.new_client()();
         Box::new(Confused {
             inner: confused.clone(),
@@ -216,7 +219,7 @@ fn unexpected_events_are_counted_and_dropped() {
             said: 0.into(),
             known: Mutex::default(),
         })
-    }));
+    })));
     let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {
         ask(&mut app, agent, "x");

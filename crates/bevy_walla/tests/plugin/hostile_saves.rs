@@ -6,6 +6,7 @@
 mod conversation;
 
 use crate::common::*;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::prelude::*;
 use serde::de::value::{Error as ValueError, MapDeserializer, SeqDeserializer};
 use serde::{Deserialize, de::IntoDeserializer};

@@ -4,9 +4,11 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
-use bevy_walla::ReplyId;
+use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::{Command, EngineClient as _, Prompt};
 use bevy_walla::prelude::*;
+use bevy_walla::reply::ReplyId;
 use bevy_walla::scripted::ScriptedEngine;
 
 #[test]
@@ -58,7 +60,7 @@ fn listen(app: &mut App) {
 fn fragments_are_published_and_marked_when_enabled() {
     let settings = WallaSettings { publish_fragments: true, ..WallaSettings::default() };
     let engine = ScriptedEngine::new(|_, _| " Hello there.\n I am a smith. Yes.".into());
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     listen(&mut app);
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "whole");
@@ -295,7 +297,7 @@ fn a_reply_interrupted_before_its_started_event_is_not_kept() {
 fn dropped_turns_keep_the_order_of_exchanges() {
     let settings = WallaSettings { max_conversation_turns: 4, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "q1");
     ask(&mut app, odo, "q2");
@@ -318,7 +320,7 @@ fn a_turn_dropped_before_sending_is_not_replaced_by_another() {
         ..WallaSettings::default()
     };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
     updates(&mut app, 3);
     ask(&mut app, odo, "q1");

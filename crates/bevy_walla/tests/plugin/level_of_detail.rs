@@ -58,7 +58,7 @@ fn a_changed_agent_keeps_its_level() {
 fn the_plugin_sets_levels_by_distance() {
     use bevy_transform::TransformPlugin;
     use bevy_transform::components::Transform;
-    use bevy_walla::{InView, Listener, ManualLevelOfDetail, WallaLodPlugin};
+    use bevy_walla::lod::{InView, Listener, ManualLevelOfDetail, WallaLodPlugin};
 
     let engine = echo();
     let mut app = app(&engine);

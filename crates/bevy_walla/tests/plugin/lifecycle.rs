@@ -3,8 +3,8 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::Usage;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::Usage;
 use bevy_walla::scripted::ScriptedEngine;
 
 #[test]
@@ -127,7 +127,7 @@ fn events_and_commands_per_frame_are_bounded() {
         ..WallaSettings::default()
     };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     let agents: Vec<_> = (0..6).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {
         ask(&mut app, agent, "x");
@@ -186,7 +186,7 @@ fn two_apps_run_in_one_process() {
 fn adding_the_plugin_twice_is_bevys_error() {
     let engine = echo();
     let mut app = app(&engine);
-    app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()));
+    app.add_plugins(WallaPlugin::new(&engine));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn the_latest_first_token_of_a_frame_is_measured_with_its_parts() {
 #[test]
 fn settings_that_the_game_has_inserted_are_kept() {
     let max_asks = |settings: Option<WallaSettings>| {
-        let mut plugin = WallaPlugin::with_engine_client(echo().new_client());
+        let mut plugin = WallaPlugin::new(&echo());
         if let Some(settings) = settings {
             plugin = plugin.settings(settings);
         }
@@ -269,6 +269,6 @@ fn settings_that_the_game_has_inserted_are_kept() {
     assert_eq!(max_asks(None), 3);
     assert_eq!(max_asks(Some(WallaSettings::default())), 8);
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+    app.add_plugins(WallaPlugin::new(&echo()));
     assert_eq!(app.world().resource::<WallaSettings>(), &WallaSettings::default());
 }

@@ -3,8 +3,11 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::{AgentContext, AgentReasoning, Constraint, ContextPolicy};
 use bevy_walla::engine::{AgentSpec, Command};
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::SpeechState;
 use bevy_walla::scripted::ScriptedEngine;
 use walla_doubles::synth::{self, Mixture, Model};
 
@@ -164,8 +167,13 @@ fn the_engine_keeps_its_copy_of_a_removed_conversation() {
     #[derive(Resource, Default)]
     struct Prompts(Vec<u32>);
     let model = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap();
-    let plugin = WallaPlugin::model_bytes(Box::leak(model.into_boxed_slice()));
-    let mut app = app_with(plugin.device("cpu").threads(1).max_agents(1));
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(1),
+        ..EngineOptions::new(ModelSource::Static(Box::leak(model.into_boxed_slice())))
+    };
+    let mut app = app_with(WallaPlugin::new(options));
     app.init_resource::<Prompts>().add_observer(
         |began: On<ReplyStarted>, mut prompts: ResMut<Prompts>| prompts.0.push(began.prompt_tokens),
     );

@@ -15,12 +15,12 @@ mod globs;
 mod host_faults;
 #[cfg(feature = "serialize")]
 mod hostile_saves;
-mod ignored_settings;
 mod interruption;
 mod level_of_detail;
 mod lifecycle;
 mod lifecycle_table;
 mod memories;
+mod misuse;
 mod moved_conversation;
 mod observers;
 #[path = "../../../walla_runtime/tests/common/own_thread.rs"]

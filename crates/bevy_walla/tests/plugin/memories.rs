@@ -5,14 +5,17 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
+use bevy_walla::agent::ForkCommands;
+use bevy_walla::ask::{Cancel, CancelHeard, Notes};
+use bevy_walla::conversation::Speaker;
 use bevy_walla::engine::Command;
+use bevy_walla::memories::{
+    AgentKnowledge, AgentMemory, EXCHANGE_TAG, EmbeddingState, Lore, Memorizes, MemoryService,
+    MemoryTexts, MemoryTime, OBSERVATION_TAG, RecallOptions, Remember, RememberCommands,
+};
 use bevy_walla::memory::{Entry, StoreLimits};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{
-    EXCHANGE_TAG, EmbeddingState, MemoryService, MemoryTexts, MemoryTime, Notes, OBSERVATION_TAG,
-    RecallOptions,
-};
 
 use crate::common::*;
 
@@ -32,7 +35,7 @@ fn patient() -> RecallOptions {
 }
 
 fn greta(app: &mut App, entries: &[&str]) -> Entity {
-    let mut memory = Memory::default();
+    let mut memory = AgentMemory::default();
     for text in entries {
         memory.add(Entry::new(*text)).unwrap();
     }
@@ -62,7 +65,7 @@ fn ask(app: &mut App, engine: &ScriptedEngine, agent: Entity, question: &str) ->
 }
 
 fn texts(app: &App, agent: Entity) -> Vec<String> {
-    let memory = app.world().get::<Memory>(agent).expect("it has a memory");
+    let memory = app.world().get::<AgentMemory>(agent).expect("it has a memory");
     memory.iter().map(|(_, entry)| entry.text.to_string()).collect()
 }
 
@@ -77,15 +80,15 @@ fn an_ask_carries_what_matches_it() {
     app.world_mut().commands().remember(agent, "The mill burned down.");
     app.world_mut().flush();
     assert_eq!(ask(&mut app, &engine, agent, "And the mill?"), ["The mill burned down."]);
-    app.world_mut().get_mut::<Memory>(agent).unwrap().clear();
+    app.world_mut().get_mut::<AgentMemory>(agent).unwrap().clear();
     assert_eq!(ask(&mut app, &engine, agent, "And the mill?"), [""; 0]);
     // In the frame in which the agent appears.
-    let mut memory = Memory::default();
+    let mut memory = AgentMemory::default();
     memory.add(Entry::new("Odo left.")).unwrap();
     let odo = app.world_mut().spawn((Agent::persona("Odo"), memory)).id();
     assert_eq!(ask(&mut app, &engine, odo, "Where is Odo?"), ["Odo left."]);
     // Without the component it knows nothing.
-    app.world_mut().entity_mut(odo).remove::<Memory>();
+    app.world_mut().entity_mut(odo).remove::<AgentMemory>();
     assert_eq!(ask(&mut app, &engine, odo, "Where is Odo?"), [""; 0]);
 }
 
@@ -96,9 +99,9 @@ fn lore_is_shared_and_secrets_have_readers() {
     let lore = "The mill burned down.\n\n[visible_to: guards]\nThe mayor burned the mill.";
     app.insert_resource(Lore::from_text(lore).unwrap());
     let smith = greta(&mut app, &[]);
-    let guard = Knowledge::reader(["guards"]);
+    let guard = AgentKnowledge::reader(["guards"]);
     let guard = app.world_mut().spawn((Agent::persona("Odo"), guard)).id();
-    let cook = Knowledge { reads_lore: false, ..Knowledge::default() };
+    let cook = AgentKnowledge { reads_lore: false, ..AgentKnowledge::default() };
     let cook = app.world_mut().spawn((Agent::persona("Ada"), cook)).id();
     let stranger = app.world_mut().spawn(Agent::persona("Nobody")).id();
     let question = "Who burned the mill?";
@@ -109,7 +112,7 @@ fn lore_is_shared_and_secrets_have_readers() {
     // Lore and settings can change at any time.
     app.world_mut().resource_mut::<Lore>().add(Entry::new("The mill is rebuilt.")).unwrap();
     assert_eq!(ask(&mut app, &engine, guard, question).len(), 3);
-    app.world_mut().get_mut::<Knowledge>(guard).unwrap().max_entries = 1;
+    app.world_mut().get_mut::<AgentKnowledge>(guard).unwrap().max_entries = 1;
     assert_eq!(ask(&mut app, &engine, guard, question).len(), 1);
     app.insert_resource(Lore::from_text("Another mill.").unwrap());
     assert_eq!(ask(&mut app, &engine, smith, question), ["Another mill."]);
@@ -124,19 +127,19 @@ fn an_added_entry_happens_now() {
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
     let now = Duration::from_hours(1_000);
     app.insert_resource(MemoryTime(now));
-    let mut memory = Memory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
+    let mut memory = AgentMemory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
     memory.add(Entry::new("Spawned.")).unwrap();
     let agent = app.world_mut().spawn((Agent::persona("A"), memory)).id();
     updates(&mut app, 2);
     let times = |app: &App| -> Vec<Duration> {
-        let memory = app.world().get::<Memory>(agent).unwrap();
+        let memory = app.world().get::<AgentMemory>(agent).unwrap();
         memory.iter().map(|(_, entry)| entry.time).collect()
     };
     assert_eq!(times(&app), [now]);
     // In the frame in which the game changes the time.
     let later = now + Duration::from_hours(10);
     app.insert_resource(MemoryTime(later));
-    app.world_mut().get_mut::<Memory>(agent).unwrap().add(Entry::new("Slept.")).unwrap();
+    app.world_mut().get_mut::<AgentMemory>(agent).unwrap().add(Entry::new("Slept.")).unwrap();
     updates(&mut app, 1);
     assert_eq!(times(&app), [now, later]);
     app.world_mut().commands().remember(agent, "Woke.");
@@ -154,7 +157,7 @@ fn the_order_of_the_plugins_does_not_matter() {
     let memories = || WallaMemoryPlugin::default().options(patient());
     for is_first in [true, false] {
         let mut app = App::new();
-        let client = WallaPlugin::with_engine_client(engine.new_client());
+        let client = WallaPlugin::new(&engine);
         let spawn = |app: &mut App, name: &str| {
             let memory = (Agent::persona(name), Memorizes::default());
             let agent = app.world_mut().spawn(memory).id();
@@ -182,7 +185,7 @@ fn the_order_of_the_plugins_does_not_matter() {
             assert_eq!(texts(&app, agent), ["Triggered.", "Written."], "{is_first}");
             assert_eq!(ask(&mut app, &engine, agent, "written?"), ["Written."], "{is_first}");
             assert_eq!(texts(&app, agent).len(), 3, "{is_first}: the exchange");
-            app.world_mut().entity_mut(agent).remove::<Memory>();
+            app.world_mut().entity_mut(agent).remove::<AgentMemory>();
             assert_eq!(ask(&mut app, &engine, agent, "written?"), [""; 0], "{is_first}");
         }
     }
@@ -203,14 +206,14 @@ fn turns_become_entries() {
     let exchange = "The player said: \"one?\" I said: \"A: one?\"";
     assert_eq!(texts(&app, agent), [exchange, "It rains."]);
     let entries: Vec<Entry> = {
-        let memory = app.world().get::<Memory>(agent).unwrap();
+        let memory = app.world().get::<AgentMemory>(agent).unwrap();
         memory.iter().map(|(_, entry)| entry.clone()).collect()
     };
     assert_eq!([&*entries[0].tags[0], &*entries[1].tags[0]], [EXCHANGE_TAG, OBSERVATION_TAG]);
     assert!(entries.iter().all(|entry| entry.time == Duration::from_secs(90)));
     // Recent turns are in the conversation, and are not found.
     assert_eq!(ask(&mut app, &engine, agent, "It rains one"), [""; 0]);
-    app.world_mut().get_mut::<Knowledge>(agent).unwrap().recent_skipped = 0;
+    app.world_mut().get_mut::<AgentKnowledge>(agent).unwrap().recent_skipped = 0;
     let found = ask(&mut app, &engine, agent, "Rains?");
     assert_eq!((found[0].as_str(), found.len()), ("It rains.", 2));
     // Edited and restored turns are no news.
@@ -250,7 +253,7 @@ fn the_speaker_of_a_question_is_remembered() {
         run_until(app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
         texts(app, agent).pop().unwrap()
     };
-    let by = |speaker: Entity| Ask::new(agent, "Hi.").spoken_by(speaker);
+    let by = |speaker: Entity| Ask::new(agent, "Hi.").with_speaker(speaker);
     assert_eq!(said(&mut app, by(odo)), "Odo said: \"Hi.\" I said: \"A: Hi.\"");
     // A repetition is of the same speaker, and replaces its entry.
     assert_eq!(said(&mut app, Ask::again(agent)), "Odo said: \"Hi.\" I said: \"A: Hi.\"");
@@ -275,10 +278,10 @@ fn the_speaker_of_a_question_is_remembered() {
     app.insert_resource(MemoryTexts::default());
     let fresh = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 1);
-    app.world_mut().trigger(Ask::new(fresh, "Hi.").spoken_by(odo));
+    app.world_mut().trigger(Ask::new(fresh, "Hi.").with_speaker(odo));
     run_until(&mut app, |app| app.world().get::<Speech>(fresh).is_some_and(Speech::is_silent));
     let talk = app.world().get::<Conversation>(fresh).unwrap().clone();
-    let memory = app.world().get::<Memory>(fresh).unwrap().clone();
+    let memory = app.world().get::<AgentMemory>(fresh).unwrap().clone();
     let loaded = (Agent::persona("A"), Memorizes::default(), memory, talk);
     let loaded = app.world_mut().spawn(loaded).id();
     updates(&mut app, 2);
@@ -294,7 +297,7 @@ fn notes_of_an_ask_replace_the_found_entries() {
     let mut app = with_memories(&engine);
     let agent = greta(&mut app, &["The well is dry."]);
     let mut asked = |known: Notes| {
-        app.world_mut().trigger(Ask::new(agent, "Is the well dry?").knowing(known));
+        app.world_mut().trigger(Ask::new(agent, "Is the well dry?").with_notes(known));
         run_until(&mut app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
         notes(&engine).pop().unwrap()
     };
@@ -313,9 +316,9 @@ fn memorized_turns_are_found_when_they_left_the_conversation() {
     ask(&mut app, &engine, agent, "My name is Ben.");
     let question = "What is my name?";
     assert_eq!(ask(&mut app, &engine, agent, question), [""; 0], "it is in the conversation");
-    let saved = app.world().get::<Memory>(agent).unwrap().save();
+    let saved = app.world().get::<AgentMemory>(agent).unwrap().save();
     let talk = app.world().get::<Conversation>(agent).unwrap().clone();
-    let load = || Memory::load(&saved, StoreLimits::default()).unwrap();
+    let load = || AgentMemory::load(&saved, StoreLimits::default()).unwrap();
     // Saved games with and without the conversation.
     let persona = || (Agent::persona("A"), Memorizes::default());
     let with = app.world_mut().spawn((persona(), load(), talk)).id();
@@ -341,7 +344,7 @@ fn undone_turns_are_forgotten() {
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
     let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 2);
-    app.world_mut().get_mut::<Memory>(agent).unwrap().add(Entry::new("Mine.")).unwrap();
+    app.world_mut().get_mut::<AgentMemory>(agent).unwrap().add(Entry::new("Mine.")).unwrap();
     let said = |text: &str| format!("The player said: \"{text}\" I said: \"A: {text}\"");
     let talk = |app: &mut App, edit: fn(&mut Conversation)| {
         edit(&mut app.world_mut().get_mut::<Conversation>(agent).unwrap());
@@ -375,7 +378,7 @@ fn undone_turns_are_forgotten() {
     assert_eq!(texts(&app, agent), ["Mine.", &said("two")]);
     // Entries of another memory have the same ids.
     ask(&mut app, &engine, agent, "five");
-    let mut other = Memory::default();
+    let mut other = AgentMemory::default();
     for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         other.add(Entry::new(text)).unwrap();
     }
@@ -401,7 +404,7 @@ fn entries_are_written_by_events_and_messages() {
     app.world_mut().despawn(gone);
     app.world_mut().write_message(Remember::new(gone, Entry::new("lost")));
     updates(&mut app, 2);
-    let memory = app.world().get::<Memory>(agent).unwrap();
+    let memory = app.world().get::<AgentMemory>(agent).unwrap();
     let found: Vec<_> = memory.iter().map(|(_, its)| (&*its.text, its.time.as_secs())).collect();
     assert_eq!(found, [("event", 3), ("message", 7)]);
 }
@@ -411,27 +414,27 @@ fn memories_are_saved_restored_and_copied() {
     let engine = echo();
     let mut app = with_memories(&engine);
     let agent = greta(&mut app, &["The well is dry."]);
-    let json = serde_json::to_string(app.world().get::<Memory>(agent).unwrap()).unwrap();
-    let restored: Memory = serde_json::from_str(&json).unwrap();
-    assert_eq!(&restored, app.world().get::<Memory>(agent).unwrap());
+    let json = serde_json::to_string(app.world().get::<AgentMemory>(agent).unwrap()).unwrap();
+    let restored: AgentMemory = serde_json::from_str(&json).unwrap();
+    assert_eq!(&restored, app.world().get::<AgentMemory>(agent).unwrap());
     let other = app.world_mut().spawn((Agent::persona("B"), restored)).id();
     assert_eq!(ask(&mut app, &engine, other, "The well?"), ["The well is dry."]);
     let copy = app.world_mut().commands().fork_agent(agent);
     app.world_mut().flush();
-    app.world_mut().get_mut::<Memory>(agent).unwrap().clear();
+    app.world_mut().get_mut::<AgentMemory>(agent).unwrap().clear();
     assert_eq!(ask(&mut app, &engine, copy, "The well?"), ["The well is dry."]);
     assert_eq!(ask(&mut app, &engine, agent, "The well?"), [""; 0]);
     // A save of another program, or a damaged one, is an error.
     for bad in
         ["{}", "[]", &json.replace("\"version\":1", "\"version\":9"), &json[..json.len() / 2]]
     {
-        assert!(serde_json::from_str::<Memory>(bad).is_err(), "{bad}");
+        assert!(serde_json::from_str::<AgentMemory>(bad).is_err(), "{bad}");
     }
     let lore = Lore::from_text("The mill burned down.").unwrap();
     let json = serde_json::to_string(&lore).unwrap();
     assert_eq!(serde_json::from_str::<Lore>(&json).unwrap(), lore);
     let few = StoreLimits { max_entries: 0, ..StoreLimits::default() };
-    assert!(Memory::load(&lore.save(), few).unwrap().is_empty());
+    assert!(AgentMemory::load(&lore.save(), few).unwrap().is_empty());
 }
 
 /// Cancelled, removed and changed agents while their asks wait for a search.
@@ -448,7 +451,7 @@ fn asks_that_wait_for_memories_end_once() {
             0 => app.world_mut().trigger(Cancel { agent }),
             1 => drop(app.world_mut().despawn(agent)),
             2 => app.world_mut().get_mut::<Conversation>(agent).unwrap().clear(),
-            _ => drop(app.world_mut().entity_mut(agent).remove::<Memory>()),
+            _ => drop(app.world_mut().entity_mut(agent).remove::<AgentMemory>()),
         }
         run_until(&mut app, |app| log(app).ends() == 2 * (round + 1));
     }
@@ -456,7 +459,7 @@ fn asks_that_wait_for_memories_end_once() {
 
 /// An app whose plugin runs in fixed time steps of 10 ms, and whose updates take `update`.
 fn in_fixed_steps(engine: &ScriptedEngine, update: Duration) -> App {
-    let plugin = WallaPlugin::with_engine_client(engine.new_client());
+    let plugin = WallaPlugin::new(engine);
     let mut app = app_with(plugin.schedules(FixedPreUpdate, FixedPostUpdate));
     app.add_plugins((TimePlugin, WallaMemoryPlugin::default().options(patient())))
         .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
@@ -473,20 +476,20 @@ fn removals_between_time_steps_are_seen() {
     app.insert_resource(Lore::from_text("[visible_to: guards]\nThe mill was burned.").unwrap());
     for round in 0..3 {
         let agent = greta(&mut app, &["The mill is Odo's."]);
-        app.world_mut().entity_mut(agent).insert(Knowledge::reader(["guards"]));
+        app.world_mut().entity_mut(agent).insert(AgentKnowledge::reader(["guards"]));
         assert_eq!(ask(&mut app, &engine, agent, "The mill?").len(), 2);
         let mut entity = app.world_mut().entity_mut(agent);
         let expected: &[&str] = match round {
             0 => {
-                entity.remove::<Knowledge>();
+                entity.remove::<AgentKnowledge>();
                 &[]
             }
             1 => {
-                entity.remove::<(Knowledge, Memory)>();
+                entity.remove::<(AgentKnowledge, AgentMemory)>();
                 &[]
             }
             _ => {
-                entity.remove::<Memory>();
+                entity.remove::<AgentMemory>();
                 &["The mill was burned."]
             }
         };
@@ -554,10 +557,7 @@ fn embedding_models_load_in_the_background() {
 fn the_plugin_may_be_added_first_and_needs_an_engine_to_speak() {
     let engine = echo();
     let mut app = App::new();
-    app.add_plugins((
-        WallaMemoryPlugin::default(),
-        WallaPlugin::with_engine_client(engine.new_client()),
-    ));
+    app.add_plugins((WallaMemoryPlugin::default(), WallaPlugin::new(&engine)));
     app.init_resource::<Log>();
     app.finish();
     app.cleanup();

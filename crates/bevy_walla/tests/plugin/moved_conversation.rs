@@ -3,6 +3,8 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::ask::Cancel;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
@@ -101,7 +103,7 @@ fn the_engine_keeps_the_history_of_an_agent_without_conversation() {
 fn a_removed_conversation_sends_no_edit() {
     let engine = echo();
     let settings = WallaSettings { max_commands_per_frame: 1, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     let agents = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
     updates(&mut app, 4);
     for agent in agents {

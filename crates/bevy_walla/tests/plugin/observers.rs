@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::ask::Prompt;
 use bevy_walla::engine::EngineClient;
 use bevy_walla::prelude::*;
 
@@ -38,7 +39,7 @@ fn a_raw_reply_is_not_in_the_conversation() {
     app.init_resource::<Read>().add_observer(read);
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "one");
-    app.world_mut().trigger(Ask::new(odo, "Once upon").raw());
+    app.world_mut().trigger(Ask::new(odo, Prompt::Raw("Once upon".into())));
     updates(&mut app, 20);
     let replies: Vec<_> = app.world().resource::<Read>().0.iter().map(|(r, _)| r.clone()).collect();
     assert_eq!(replies, [Some("Odo: one".into()), None]);
@@ -51,7 +52,7 @@ fn an_ask_as_a_message_triggers_no_observer() {
     struct Asked(Vec<String>);
     let mut app = app(&echo());
     app.init_resource::<Asked>().add_observer(|ask: On<Ask>, mut asked: ResMut<Asked>| {
-        asked.0.push(ask.text.clone());
+        asked.0.push(ask.prompt.text().to_owned());
     });
     let odo = spawn(&mut app, "Odo");
     app.world_mut().write_message(Ask::new(odo, "as a message"));

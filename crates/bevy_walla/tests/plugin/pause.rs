@@ -3,6 +3,7 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_time::{Time, TimePlugin, Virtual};
+use bevy_walla::ask::Cancel;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -11,8 +12,7 @@ fn a_paused_app_grants_no_frames_and_resumes_replies() {
     for with_time in [false, true] {
         let settings = WallaSettings { pause_with_time: with_time, ..WallaSettings::default() };
         let engine = ScriptedEngine::new(|_, _| "one two three four".into());
-        let mut app =
-            app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+        let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
         app.add_plugins(TimePlugin);
         let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
         let pause = |app: &mut App, is_paused: bool| {

@@ -6,9 +6,12 @@ use crate::common::dice::Dice;
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::WallaError;
+use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::conversation::Speaker;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::ReplyId;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ReplyId, WallaError};
 
 /// Terminal events of each reply, and text outside of a reply.
 #[derive(Resource, Default)]
@@ -49,7 +52,7 @@ fn watch(app: &mut App) {
 fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &mut u64) {
     let mut next = |agent, text| {
         *asked += 1;
-        Ask::new(agent, text).tagged(*asked)
+        Ask::new(agent, text).with_tag(*asked)
     };
     if agents.is_empty() || dice.throw(12) == 0 {
         agents.push(spawn(app, "A"));
@@ -111,7 +114,7 @@ fn run_random_actions(seed: u64, engine_fails: bool) {
         max_conversation_turns: 2 * dice.throw(4) as u32,
         ..WallaSettings::default()
     };
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+    let mut app = app_with(WallaPlugin::new(&engine).settings(settings));
     watch(&mut app);
     let (mut agents, mut asked) = (Vec::new(), 0_u64);
     for frame in 0..120 {

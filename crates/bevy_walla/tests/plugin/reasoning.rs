@@ -6,10 +6,16 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentReasoning;
+use bevy_walla::agent::Sampling;
+use bevy_walla::ask::Cancel;
 use bevy_walla::engine::Command;
+use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::FinishReason;
+use bevy_walla::reply::{ReplyReasoning, SpeechState, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{TokenId, TokenMask, Usage};
+use bevy_walla::tokens::{TokenId, TokenMask};
 use walla_doubles::synth::{self, Dialect, Mixture, Model};
 
 fn thinker() -> ScriptedEngine {
@@ -134,8 +140,14 @@ fn tiny() -> &'static [u8] {
 fn a_real_model_reasons_up_to_its_limit_and_then_replies() {
     #[derive(Resource, Default)]
     struct Ends(Vec<(FinishReason, Usage)>);
-    let plugin = WallaPlugin::model_bytes(tiny()).device("cpu").threads(1).max_agents(2);
-    let mut app = app_with(plugin.context_tokens(256));
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        max_agents: Some(2),
+        context_tokens: 256,
+        ..EngineOptions::new(ModelSource::Static(tiny()))
+    };
+    let mut app = app_with(WallaPlugin::new(options));
     app.init_resource::<Ends>().add_observer(|end: On<ReplyFinished>, mut ends: ResMut<Ends>| {
         ends.0.push((end.reason, end.usage));
     });

@@ -4,10 +4,14 @@ use std::path::Path;
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
+use bevy_walla::WallaRecorder;
+use bevy_walla::agent::AgentEngine;
+use bevy_walla::ask::Cancel;
+use bevy_walla::engines::{EngineSet, EngineSetup};
 use bevy_walla::prelude::*;
 use bevy_walla::record::{Recording, Session};
+use bevy_walla::reply::ReplyError;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineSetup, ReplyError, WallaRecording};
 
 /// What an app has heard, with the frame.
 #[derive(Resource, Default, Debug, PartialEq)]
@@ -68,14 +72,17 @@ fn play(plugin: WallaPlugin) -> (App, Played) {
     (app, heard)
 }
 
+fn engine() -> ScriptedEngine {
+    ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"))
+}
+
 fn script() -> WallaPlugin {
-    let engine = ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"));
-    WallaPlugin::with_engine_client(engine.new_client())
+    WallaPlugin::new(&engine())
 }
 
 fn recorded(path: &Path) -> Played {
-    let (app, heard) = play(script().record(path));
-    let recording = app.world().resource::<WallaRecording>();
+    let (app, heard) = play(script().record_to(path));
+    let recording = app.world().resource::<WallaRecorder>();
     assert!(recording.is_recording() && recording.error().is_none());
     heard
 }
@@ -90,16 +97,18 @@ fn a_played_recording_gives_the_same_events_in_the_same_frames() {
     assert_eq!((session.agents.len(), session.asks.len()), (2, 3));
     assert_eq!(session.asks[1].reply.speech, "I am Greta. You said: What does a horseshoe cost?");
     for plugin in [
-        WallaPlugin::recording(&path),
+        WallaPlugin::new(EngineSetup::replay_from(&path)),
         // Behind a router.
-        WallaPlugin::recording(&path).several_engines(),
+        WallaPlugin::engines(EngineSet::new("default", EngineSetup::replay_from(&path))),
     ] {
         let (app, played) = play(plugin);
         assert_eq!(played, heard);
         assert!(app.world().resource::<Walla>().state().is_ready());
     }
     // As one of several engines.
-    let (mut app, [odo, _]) = app(script().engine("scene", EngineSetup::recording(&path)));
+    let engines =
+        EngineSet::new("default", &engine()).with("scene", EngineSetup::replay_from(&path));
+    let (mut app, [odo, _]) = app(WallaPlugin::engines(engines));
     app.world_mut().entity_mut(odo).insert(AgentEngine::named("scene"));
     ask(&mut app, odo, "Hello!");
     run(&mut app, 20);
@@ -112,7 +121,7 @@ fn another_question_fails_with_both_texts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session.walla");
     recorded(&path);
-    let (mut app, [odo, _]) = app(WallaPlugin::recording(&path));
+    let (mut app, [odo, _]) = app(WallaPlugin::new(EngineSetup::replay_from(&path)));
     ask(&mut app, odo, "Goodbye!");
     run(&mut app, 3);
     let expected =
@@ -127,7 +136,7 @@ fn a_missing_or_damaged_recording_is_a_message() {
     let path = folder.path().join("other.walla");
     std::fs::write(&path, "no recording").unwrap();
     for path in [path, folder.path().join("missing.walla")] {
-        let (mut app, [odo, _]) = app(WallaPlugin::recording(&path));
+        let (mut app, [odo, _]) = app(WallaPlugin::new(EngineSetup::replay_from(&path)));
         ask(&mut app, odo, "Hello!");
         run(&mut app, 3);
         let state = app.world().resource::<Walla>().state().clone();
@@ -142,9 +151,9 @@ fn a_recording_that_cannot_be_written_does_not_stop_the_game() {
     let folder = tempfile::tempdir().unwrap();
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "my notes").unwrap();
-    let (app, heard) = play(script().record(&notes));
+    let (app, heard) = play(script().record_to(&notes));
     assert_eq!(heard, play(script()).1);
-    let recording = app.world().resource::<WallaRecording>();
+    let recording = app.world().resource::<WallaRecorder>();
     assert!(!recording.is_recording());
     assert!(recording.error().unwrap().to_string().contains("not replaced"));
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "my notes");

@@ -4,10 +4,12 @@ use bevy_app::App;
 use bevy_ecs::prelude::*;
 use bevy_ecs::reflect::{ReflectEvent, ReflectMessage, ReflectResource};
 use bevy_reflect::prelude::*;
+use bevy_walla::ask::Prompt;
+use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, InlineText, MAX_DELTA_BYTES, ReplyId, SpeechState, Usage};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{InlineText, MAX_DELTA_BYTES, ReplyId, Usage};
 
 use crate::common::{app, echo, spawn, speech, updates};
 
@@ -55,7 +57,7 @@ fn all_public_types_are_registered() {
     #[cfg(feature = "overlay")]
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
-    app.add_plugins((bevy_walla::WallaLodPlugin, bevy_walla::WallaLodRoutingPlugin));
+    app.add_plugins((bevy_walla::lod::WallaLodPlugin, bevy_walla::lod::WallaLodRoutingPlugin));
     app.update();
     let registry = app.world().resource::<AppTypeRegistry>().read();
     let types = public_types();
@@ -66,7 +68,7 @@ fn all_public_types_are_registered() {
     assert_eq!(names.contains(&"WallaOverlay"), cfg!(feature = "overlay"), "{names:?}");
     // These have no fields to show, and `ActionCall` is generic: a game registers its own types.
     let hidden =
-        ["Walla", "WallaEngines", "MemoryService", "MemoryTexts", "WallaRecording", "ActionCall"];
+        ["Walla", "WallaEngines", "MemoryService", "MemoryTexts", "WallaRecorder", "ActionCall"];
     let is_registered = |name: &str| !hidden.contains(&name);
     for (name, kinds) in types.iter().filter(|(name, _)| is_registered(name)) {
         let Some(registered) = registry.get_with_short_type_path(name) else {
@@ -183,21 +185,20 @@ fn replies_can_be_read_and_asked_for_by_reflection() {
     assert_eq!((said.as_str(), heard.state()), (heard.text(), SpeechState::Silent));
 }
 
-/// Scenes and tools without knowledge of `AskKind` still work.
 #[test]
-fn an_ask_by_reflection_has_a_default_kind() {
+fn an_ask_is_made_by_reflection() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
     let mut ask = bevy_reflect::structs::DynamicStruct::default();
     ask.insert("agent", greta);
-    ask.insert("text", "Hello".to_owned());
+    ask.insert("prompt", Prompt::Chat("Hello".into()));
     ask.insert("tag", 7_u64);
     let whole = <Ask as FromReflect>::from_reflect(&ask);
-    assert_eq!(whole, Some(Ask::new(greta, "Hello").tagged(7)));
-    ask.insert("kind", AskKind::Raw);
+    assert_eq!(whole, Some(Ask::new(greta, "Hello").with_tag(7)));
+    ask.insert("prompt", Prompt::Raw("Hello".into()));
     let whole = <Ask as FromReflect>::from_reflect(&ask);
-    assert_eq!(whole, Some(Ask::new(greta, "Hello").tagged(7).raw()));
+    assert_eq!(whole, Some(Ask::new(greta, Prompt::Raw("Hello".into())).with_tag(7)));
 }
 
 #[test]

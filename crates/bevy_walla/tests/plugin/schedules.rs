@@ -10,10 +10,12 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
-use bevy_walla::EngineStats;
+use bevy_walla::ask::Cancel;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -31,7 +33,7 @@ fn fixed(plugin: WallaPlugin, update: Duration) -> App {
 }
 
 fn counting(engine: &ScriptedEngine) -> WallaPlugin {
-    WallaPlugin::with_engine_client(engine.new_client())
+    WallaPlugin::new(engine)
 }
 
 fn counter() -> ScriptedEngine {
@@ -137,9 +139,9 @@ fn a_pause_of_the_time_is_a_pause_of_the_engine() {
         let engine = counter();
         let (scripted, told) = (engine.new_client(), Arc::new(AtomicU32::new(0)));
         let counter = Arc::clone(&told);
-        let plugin = WallaPlugin::with_engine_client(move || -> Box<dyn EngineClient> {
+        let plugin = WallaPlugin::new(EngineSetup::client(move || -> Box<dyn EngineClient> {
             Box::new(Paused(scripted(), Arc::clone(&counter)))
-        });
+        }));
         let settings = WallaSettings { pause_with_time, ..WallaSettings::default() };
         let mut app = fixed(plugin.settings(settings), STEP);
         let odo = spawn(&mut app, "Odo");

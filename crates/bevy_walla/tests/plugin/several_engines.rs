@@ -5,23 +5,22 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_diagnostic::DiagnosticsStore;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentEngine;
 use bevy_walla::engine::EngineState;
+use bevy_walla::engines::{
+    EngineSet, EngineSetup, EnginesError, Health, ReplyInProgress, Route, WallaEngineFailed,
+    WallaEngineReady, WallaEngines,
+};
+use bevy_walla::lod::{LodRoutes, RoutedByLod, WallaLodRoutingPlugin};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{
-    EngineSetup, EnginesError, Health, LodRoutes, ReplyInProgress, Route, RoutedByLod,
-    WallaEngineFailed, WallaEngineReady, WallaEngines, WallaError, WallaLodRoutingPlugin,
-};
+use bevy_walla::{EngineOptions, WallaError};
 
 use crate::common::{app_with, ask, log, messages, run_until, spawn, turns, updates};
 
 /// Agents answer `<name>: <question>`.
 fn named(name: &'static str) -> ScriptedEngine {
     ScriptedEngine::new(move |_, question| format!("{name}: {question}"))
-}
-
-fn setup(engine: &ScriptedEngine) -> EngineSetup {
-    EngineSetup::client(engine.new_client())
 }
 
 struct Rig {
@@ -32,10 +31,8 @@ struct Rig {
 
 fn rig() -> Rig {
     let (small, large) = (named("small"), named("large"));
-    let plugin = WallaPlugin::with_engine_client(small.new_client())
-        .default_name("small")
-        .engine("large", setup(&large));
-    Rig { app: app_with(plugin), small, large }
+    let engines = EngineSet::new("small", &small).with("large", &large);
+    Rig { app: app_with(WallaPlugin::engines(engines)), small, large }
 }
 
 impl Rig {
@@ -96,13 +93,13 @@ fn engines_are_loaded_replaced_and_unloaded_at_run_time() {
     let agent = rig.agent(AgentEngine::named("new"));
     rig.answer(agent, "a");
     assert_eq!(log(&rig.app).only("failed"), [r#"no engine has the name "new""#]);
-    let taken = rig.engines().load("large", setup(&named("x")));
+    let taken = rig.engines().load("large", &named("x"));
     assert!(matches!(taken, Err(EnginesError::Exists(_))), "{taken:?}");
-    rig.engines().load("new", setup(&named("one"))).unwrap();
+    rig.engines().load("new", &named("one")).unwrap();
     assert_eq!(rig.answer(agent, "b"), "one: b");
-    rig.engines().replace("new", setup(&named("two"))).unwrap();
+    rig.engines().replace("new", &named("two")).unwrap();
     assert_eq!(rig.answer(agent, "c"), "two: c");
-    assert!(rig.engines().replace("other", setup(&named("x"))).is_err());
+    assert!(rig.engines().replace("other", &named("x")).is_err());
     rig.engines().unload("new", ReplyInProgress::Finish).unwrap();
     assert!(rig.engines().unload("new", ReplyInProgress::Finish).is_err());
     rig.answer(agent, "d");
@@ -116,10 +113,11 @@ fn engines_are_loaded_replaced_and_unloaded_at_run_time() {
 #[test]
 fn an_engine_that_cannot_start_is_reported_and_the_others_go_on() {
     let small = named("small");
-    let plugin = WallaPlugin::with_engine_client(small.new_client())
-        .engine("large", EngineSetup::model("no such file"))
-        .engine("default", setup(&small));
-    let mut rig = Rig { app: app_with(plugin), large: small.clone(), small };
+    let engines = EngineSet::new("default", &small)
+        .with("large", EngineOptions::model("no such file"))
+        .with("default", &small);
+    let app = app_with(WallaPlugin::engines(engines));
+    let mut rig = Rig { app, large: small.clone(), small };
     updates(&mut rig.app, 1);
     assert_eq!(messages::<WallaEngineFailed>(&rig.app), 2, "a missing file and a name in use");
     let agent = rig.agent(AgentEngine::named("large").or("default", None));
@@ -150,9 +148,9 @@ fn each_failure_of_a_load_is_one_event() {
         let is_replacement = round % 2 == 1;
         let name = if is_replacement { "large" } else { "new" };
         if is_replacement {
-            rig.engines().replace(name, EngineSetup::model(&path)).unwrap();
+            rig.engines().replace(name, EngineOptions::model(&path)).unwrap();
         } else {
-            rig.engines().load(name, EngineSetup::model(&path)).unwrap();
+            rig.engines().load(name, EngineOptions::model(&path)).unwrap();
         }
         run_until(&mut rig.app, |app| !app.world().resource::<Failed>().0.is_empty());
         assert_eq!(rig.answer(agent, "a"), "small: a");
@@ -207,8 +205,8 @@ fn a_setup_is_never_dropped_by_the_frame() {
 fn a_loading_engine_is_waited_for_or_substituted() {
     let small = named("small");
     let large = named("large").starting_in(WallaState::Loading { fraction: 0.0 });
-    let plugin = WallaPlugin::with_engine_client(small.new_client()).engine("large", setup(&large));
-    let mut rig = Rig { app: app_with(plugin), small, large };
+    let engines = EngineSet::new("default", &small).with("large", &large);
+    let mut rig = Rig { app: app_with(WallaPlugin::engines(engines)), small, large };
     let waits = rig.agent(AgentEngine::named("large"));
     let moves = rig.agent(AgentEngine::named("large").or("default", Duration::from_millis(5)));
     ask(&mut rig.app, waits, "a");

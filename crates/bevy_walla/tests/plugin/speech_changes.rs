@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex};
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::agent::AgentReasoning;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
     TrySendError,
 };
+use bevy_walla::engines::EngineSetup;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{ReplyToken, SpeechState, TokenLogprobs};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, ReplyToken, TokenId, TokenLogprobs};
+use bevy_walla::tokens::TokenId;
 
 /// Number of changes of speeches that systems in `Update` have seen.
 #[derive(Resource, Default)]
@@ -40,7 +44,7 @@ fn reasoning(plugin: impl Fn(&ScriptedEngine) -> WallaPlugin) -> (App, ScriptedE
 
 #[test]
 fn reasoning_and_refused_asks_are_no_change() {
-    let scripted = |engine: &ScriptedEngine| WallaPlugin::with_engine_client(engine.new_client());
+    let scripted = |engine: &ScriptedEngine| WallaPlugin::new(engine);
     let (mut app, _, greta) = reasoning(scripted);
     let before = log(&app).only("reasoning").len();
     ask(&mut app, greta, "And a sword?");
@@ -93,9 +97,9 @@ fn tokens_are_no_change() {
     let added = Added::default();
     let (mut app, engine, _) = reasoning(|engine| {
         let (scripted, added) = (engine.new_client(), Arc::clone(&added));
-        WallaPlugin::with_engine_client(move || -> Box<dyn EngineClient> {
+        WallaPlugin::new(EngineSetup::client(move || -> Box<dyn EngineClient> {
             Box::new(Adding(scripted(), Arc::clone(&added)))
-        })
+        }))
     });
     let commands = engine.commands();
     let Some(&Command::Ask { agent, reply_id, .. }) = commands.last() else {

@@ -277,7 +277,6 @@ impl Stream {
 
     fn take(&mut self, event: ReplyEvent) {
         match event {
-            ReplyEvent::Started { .. } | ReplyEvent::Score(_) | ReplyEvent::Logged(_) => {}
             ReplyEvent::Delta { text, .. } => self.send(json!({"content": &*text})),
             ReplyEvent::Reasoning { text, .. } => self.send(json!({"reasoning_content": &*text})),
             ReplyEvent::Token(token) => {
@@ -318,6 +317,7 @@ impl Stream {
                 self.is_done = true;
             }
             ReplyEvent::Failed(error) => self.fail(&Refusal::from(&error)),
+            _ => {}
         }
     }
 

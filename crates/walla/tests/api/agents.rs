@@ -4,7 +4,7 @@ use std::task::{Poll, Waker};
 
 use walla::{
     AgentSpec, Detail, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, ReplyEvent,
-    Speaker, TemplateChoice, TemplateState, Turn,
+    Speaker, TemplateState, Turn,
 };
 use walla_doubles::FaultPlan;
 
@@ -236,7 +236,8 @@ async fn the_ninth_waiting_ask_is_refused() {
 async fn any_history_is_answered() {
     let turn = |speaker, text: &str| Turn::new(speaker, text);
     for template in ["gemma", "mistral", "chatml", "llama3"] {
-        let builder = on(FaultPlan::new(0), options()).0.template(template);
+        let builder =
+            on(FaultPlan::new(0), EngineOptions { template: Some(template.into()), ..options() }).0;
         let engine = builder.start().await.unwrap();
         assert_eq!(engine.model().unwrap().template, TemplateState::Chosen(template.into()));
         for (persona, history) in [
@@ -256,13 +257,11 @@ async fn any_history_is_answered() {
 
 #[tokio::test]
 async fn a_broken_template_is_reported_and_can_be_replaced() {
-    let with = |template: Option<TemplateChoice>| {
-        on(FaultPlan::new(0), EngineOptions { template, ..options() }).0
-    };
-    let error = with(Some("no/such.jinja".into())).start().await.unwrap_err();
+    let missing = EngineOptions { template: Some("no/such.jinja".into()), ..options() };
+    let error = on(FaultPlan::new(0), missing.clone()).0.start().await.unwrap_err();
     let EngineError::NotLoaded(error) = error else { panic!("{error}") };
     assert!(matches!(*error, EngineError::Template { .. }), "{error}");
-    let error = with(Some("no/such.jinja".into())).tokenizer().unwrap_err();
+    let error = missing.tokenizer().unwrap_err();
     assert!(error.to_string().contains("no/such.jinja"), "{error}");
 
     // The same model with a broken template: the first byte of its tag is replaced.
@@ -278,9 +277,10 @@ async fn a_broken_template_is_reported_and_can_be_replaced() {
     let agent = engine.agent_with(speaker(1, 5));
     let error = soon("the end", agent.ask("Hi").finish()).await.unwrap_err();
     assert!(matches!(error, ReplyError::NoTemplate(_)), "{error}");
-    let raw = soon("the end", agent.ask_with(Prompt::Raw("Hi".into())).finish()).await.unwrap();
+    let raw = soon("the end", agent.ask(Prompt::Raw("Hi".into())).finish()).await.unwrap();
     assert_eq!(raw.usage.reply_tokens, 5);
-    let engine = on(FaultPlan::new(0), options).0.template("chatml").start().await.unwrap();
+    let options = EngineOptions { template: Some("chatml".into()), ..options };
+    let engine = on(FaultPlan::new(0), options).0.start().await.unwrap();
     let agent = engine.agent_with(speaker(1, 5));
     assert_eq!(soon("the end", agent.ask("Hi").finish()).await.unwrap().usage.reply_tokens, 5);
 }
@@ -323,7 +323,7 @@ async fn a_reply_is_regenerated_and_turns_are_removed_and_edited() {
     texts.sort();
     texts.dedup();
     assert_eq!(texts.len(), 4, "other words each time");
-    let same = || agent.ask_with(Prompt::Again);
+    let same = || agent.ask(Prompt::Again);
     let [one, two] = [same().finish().await.unwrap(), same().finish().await.unwrap()];
     assert_eq!(one.text, two.text, "the agent's seed");
     // Back to the beginning.

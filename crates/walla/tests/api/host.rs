@@ -40,7 +40,7 @@ pub fn options() -> EngineOptions {
 pub fn on(plan: FaultPlan, options: EngineOptions) -> (EngineBuilder, FaultHandle) {
     let backend = FaultyBackend::new(cpu(), plan);
     let handle = backend.handle();
-    (Engine::with_options(options).registry(Registry::new().with(backend)), handle)
+    (Engine::builder(options).registry(Registry::new().with(backend)), handle)
 }
 
 /// A free-running engine.
@@ -59,7 +59,7 @@ pub async fn held(options: EngineOptions) -> (Engine, VirtualClock) {
 pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
     static LETTERS: OnceLock<Arc<TokenMask>> = OnceLock::new();
     let letters = LETTERS.get_or_init(|| {
-        let tokenizer = Engine::from_static(model()).tokenizer().unwrap();
+        let tokenizer = EngineOptions::new(ModelSource::Static(model())).tokenizer().unwrap();
         let letter = |letter: char| {
             tokenizer.encode(letter.encode_utf8(&mut [0; 4]), EncodeOptions::default()).unwrap()
         };

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
 use walla::{
-    AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Prompt,
-    Purpose,
+    AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Purpose,
 };
 use walla_doubles::FaultPlan;
 
@@ -58,7 +57,7 @@ async fn notes_of_an_ask_replace_the_found_entries() {
         let agent = engine.agent_with(speaker(1, 3));
         agent.set_recall(has_memory.then(|| AgentRecall::new([memory.key()])));
         let options = AskOptions::notes(Notes::new(notes.iter().copied()));
-        let reply = agent.ask_with_options(Prompt::Chat("Is the well dry?".into()), options);
+        let reply = agent.ask_with("Is the well dry?", options);
         soon("the end", reply.finish()).await.unwrap().usage.prompt_tokens
     };
     for notes in [&["It rains."][..], &[]] {

@@ -29,8 +29,8 @@ async fn two_concurrent_replies_equal_the_separate_ones() {
 async fn finish_returns_the_rest_after_next() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(3, 30));
-    let whole = agent.ask_with(Prompt::Raw("Once".into())).finish().await.unwrap().text;
-    let mut reply = agent.ask_with(Prompt::Raw("Once".into()));
+    let whole = agent.ask(Prompt::Raw("Once".into())).finish().await.unwrap().text;
+    let mut reply = agent.ask(Prompt::Raw("Once".into()));
     let first = soon("a delta", reply.next()).await.unwrap().unwrap();
     assert!(!first.text().is_empty() && first.tokens() > 0);
     assert_eq!(reply.end(), None);
@@ -103,7 +103,7 @@ async fn each_token_comes_with_its_candidates_before_its_text() {
 async fn a_failure_is_returned_once_by_next_and_again_by_finish() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(7, 5));
-    let mut reply = agent.ask_with(Prompt::Raw(String::new()));
+    let mut reply = agent.ask(Prompt::Raw(String::new()));
     let error = soon("the end", reply.next()).await.unwrap().unwrap_err();
     assert_eq!(error, ReplyError::Text("the prompt is empty".into()));
     assert!(reply.next().await.is_none());
@@ -191,7 +191,7 @@ async fn texts_are_scored_behind_prompts() {
     let reply = guard.ask("Who are you?").finish().await.unwrap();
     assert_eq!((reply.scores.len(), first.len()), (0, 4));
     let options = AskOptions::score(lines);
-    let finished = guard.ask_with_options(Prompt::Continue, options).finish().await.unwrap();
+    let finished = guard.ask_with(Prompt::Continue, options).finish().await.unwrap();
     assert_eq!((finished.reason, finished.text.as_str()), (FinishReason::Scored, ""));
     assert_eq!(finished.scores.len(), 4);
     let refused = guard.score(Prompt::Again, lines).await.unwrap_err();

@@ -87,7 +87,7 @@ impl Subscriber for Messages {
 async fn an_abandoned_load_is_joined_on_another_thread() {
     tracing::subscriber::set_global_default(Messages).unwrap();
     let (backend, go, life) = Closed::new();
-    let start = Engine::with_options(options()).registry(Registry::new().with(backend)).start();
+    let start = Engine::builder(options()).registry(Registry::new().with(backend)).start();
     let mut start = Box::pin(start);
     assert!(poll(start.as_mut(), Waker::noop()).is_pending());
     drop(start);
@@ -104,7 +104,7 @@ async fn an_abandoned_load_is_joined_on_another_thread() {
 async fn stop_waits_until_all_resources_are_freed() {
     let (backend, go, life) = Closed::new();
     go.send(()).unwrap();
-    let builder = Engine::with_options(options()).registry(Registry::new().with(backend));
+    let builder = Engine::builder(options()).registry(Registry::new().with(backend));
     let engine = soon("it starts", builder.start()).await.unwrap();
     let agent = engine.agent_with(speaker(1, 400));
     let _reply = agent.ask("Hello");

@@ -255,12 +255,13 @@ pub struct AskOptions {
     /// [`Prompt::Again`]. Default: none.
     pub score: Option<Arc<Vec<String>>>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
-    /// Default: none.
+    #[doc(hidden)]
     pub cancel_after: Option<Box<CancelAfter>>,
 }
 
 /// The token at which a reply is cancelled, as by a [`Command`](crate::Command) that the engine
 /// applies between this token and the next one. So the end of the reply does not depend on time.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CancelAfter {
@@ -319,6 +320,7 @@ impl AskOptions {
 /// Content of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub enum Prompt {
     /// The next user turn, rendered with the model's chat template. The reply becomes the next
     /// agent turn.
@@ -330,7 +332,7 @@ pub enum Prompt {
     /// a reply are answered together. If a result belongs to no call of the conversation or to one
     /// that has a result, or a call of the same reply lacks one, the ask fails with
     /// [`ReplyError::Result`](crate::ReplyError::Result) and no result is kept.
-    Results(Vec<CallResult>),
+    Results(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<CallResult>),
     /// The last reply once more: the engine removes the agent's last turn and all later turns from
     /// the conversation, and asks the same again. A question is asked again as
     /// [`Chat`](Self::Chat); a reply to the conversation itself as [`Continue`](Self::Continue).
@@ -350,10 +352,40 @@ pub enum Prompt {
     /// pass text from a player. The whole reply is text.
     RawTrusted(String),
     /// Raw tokens to continue. The whole reply is text.
-    Tokens(Vec<TokenId>),
+    Tokens(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<TokenId>),
+}
+
+/// [`Prompt::Chat`].
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Chat(text.to_owned())
+    }
+}
+
+/// [`Prompt::Chat`].
+impl From<&String> for Prompt {
+    fn from(text: &String) -> Self {
+        Self::Chat(text.clone())
+    }
+}
+
+/// [`Prompt::Chat`].
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self::Chat(text)
+    }
 }
 
 impl Prompt {
+    /// Its text; empty for a prompt without one.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text,
+            Self::Results(_) | Self::Tokens(_) | Self::Continue | Self::Again => "",
+        }
+    }
+
     /// Bytes of its text, or of its tokens.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -12,6 +12,7 @@ use crate::inline_text::InlineText;
 pub const MAX_DELTA_BYTES: usize = 56;
 
 /// Reason why a reply ended.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
@@ -50,7 +51,8 @@ pub enum FinishReason {
     TimedOut,
 }
 
-/// Counts of a reply.
+/// Counts of a reply. Times are numbers because each [`Event`] has the size of the largest one: six
+/// [`Duration`](std::time::Duration)s would make every event of a frame a third larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
@@ -118,6 +120,7 @@ pub struct FirstTokenTimes {
 /// vocabulary; the same text spelled by other tokens is speech. Only if the vocabulary lacks the
 /// token and the chat template contains the marker, the marker's text is recognised, with any
 /// tokenisation.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReplyEvent {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Which engine an agent uses, in an app with several named engines. An engine that is alone
-/// ignores it.
+/// ignores it; in a Bevy app with one engine, asks fail with
+/// [`ReplyError::NoEngine`](crate::ReplyError::NoEngine).
 ///
 /// A change of the engine applies from the next reply on, and the conversation stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,9 +12,14 @@ use super::*;
 #[ignore = "needs WALLA_CLIENTS_PYTHON, a Python with the packages of tests/clients/requirements.txt"]
 async fn published_clients_are_served() {
     let python = std::env::var_os("WALLA_CLIENTS_PYTHON").expect("WALLA_CLIENTS_PYTHON");
-    let builder = std::env::var_os("WALLA_INSTRUCT_MODEL").map_or_else(Engine::demo, Engine::open);
-    let builder = builder.device("cpu").threads(2).max_agents(4).context_tokens(1_024);
-    let engine = builder.start().await.unwrap();
+    let named = std::env::var_os("WALLA_INSTRUCT_MODEL");
+    let model = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(2),
+        max_agents: Some(4),
+        ..named.map_or_else(EngineOptions::demo, EngineOptions::model)
+    };
+    let engine = Engine::start(model).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut options = ServeOptions::default();

@@ -1,8 +1,9 @@
 //! Agents of a game that speak continuously during their turn.
 
 use bevy::prelude::*;
-use bevy_walla::EncodeOptions;
+use bevy_walla::ask::Prompt;
 use bevy_walla::prelude::*;
+use bevy_walla::tokens::EncodeOptions;
 use walla_examples::{fail, name};
 
 use crate::REPLY_TOKENS;
@@ -82,7 +83,7 @@ impl Asks {
                 Ask::new(agent, question.unwrap_or_default())
             }
             Self::Prompts { tokens, words, random } => {
-                Ask::new(agent, prompt(*tokens, words, random)).raw()
+                Ask::new(agent, Prompt::Raw(prompt(*tokens, words, random)))
             }
         }
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bevy::prelude::Resource;
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{AgentId, AgentSpec, Client, Command, Engine, Prompt, TrySendError};
-use bevy_walla::{EngineStats, ReplyId};
+use bevy_walla::reply::ReplyId;
 use walla_examples::name;
 
 use crate::{FREE, REPLY_TOKENS};

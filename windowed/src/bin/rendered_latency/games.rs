@@ -6,9 +6,9 @@
 //! scene's app. The other apps are not updated, so their engines get no frames.
 
 use bevy::prelude::*;
+use bevy_walla::diagnostics::{EngineStats, HostTimes, ModelCard};
 use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineStats, HostTimes, ModelCard};
 use walla_examples::fail;
 
 use crate::dialogue::{DialoguePlugin, Talk};
@@ -27,7 +27,7 @@ impl Games {
     /// Adds the app of an engine.
     pub fn add(&mut self, engine: Engine, dialogue: DialoguePlugin) {
         let mut app = App::new();
-        app.add_plugins((TaskPoolPlugin::default(), WallaPlugin::with_engine(engine), dialogue))
+        app.add_plugins((TaskPoolPlugin::default(), WallaPlugin::new(engine), dialogue))
             .add_observer(|failed: On<WallaFailed>| fail(&failed.error));
         app.finish();
         app.cleanup();

@@ -40,8 +40,9 @@ use bevy::render::RenderPlugin;
 use bevy::render::settings::{Backends, RenderCreation, WgpuSettings};
 use bevy::window::ExitCondition;
 use bevy::winit::WinitPlugin;
+use bevy_walla::EngineOptions;
 use bevy_walla::engine::{Engine, EngineState, Pacing};
-use bevy_walla::{EngineOptions, FrameBudget};
+use bevy_walla::options::FrameBudget;
 use clap::{Parser, ValueEnum};
 use walla_examples::{ModelArgs, fail};
 

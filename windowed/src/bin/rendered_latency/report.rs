@@ -3,7 +3,7 @@
 use std::fs;
 
 use bevy::render::renderer::RenderAdapterInfo;
-use bevy_walla::ModelCard;
+use bevy_walla::diagnostics::ModelCard;
 use serde_json::{Value, json};
 use walla_examples::{fail, print_table};
 

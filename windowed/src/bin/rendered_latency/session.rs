@@ -6,7 +6,7 @@ use bevy::app::AppExit;
 use bevy::prelude::*;
 use bevy::render::renderer::RenderAdapterInfo;
 use bevy::render::view::screenshot::{Screenshot, ScreenshotCaptured};
-use bevy_walla::EngineStats;
+use bevy_walla::diagnostics::EngineStats;
 use walla_examples::fail;
 
 use crate::free::FreeDecoder;

@@ -1,8 +1,8 @@
 //! Shows words one by one, at the speed of speech, independently of the model's speed.
 
 use bevy::prelude::*;
-use bevy_walla::ReplyId;
 use bevy_walla::prelude::*;
+use bevy_walla::reply::{FinishReason, ReplyId};
 
 /// Seconds per word: a short pause and its letters, about 16 letters a second.
 const WORD_SECONDS: f32 = 0.06;

@@ -3,8 +3,8 @@
 use std::f32::consts::{FRAC_PI_2, PI};
 
 use bevy::prelude::*;
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::prelude::*;
-use bevy_walla::schemars::{self, JsonSchema};
 use serde::Deserialize;
 
 use crate::brush::{Brush, Painted};
@@ -109,16 +109,17 @@ pub fn request(seller: &str) -> Option<String> {
 }
 
 /// The actions of a guest, if it sells anything.
-fn actions(seller: &str) -> Option<Actions> {
+fn actions(seller: &str) -> Option<AgentActions> {
     let names: Vec<&str> = wares(seller).map(|ware| ware.name).collect();
-    let actions = || Actions::new().allow::<Sell>().choices::<Sell>("item", names.iter().copied());
+    let actions =
+        || AgentActions::new().allow::<Sell>().choices::<Sell>("item", names.iter().copied());
     (!names.is_empty()).then(actions)
 }
 
 /// A guest can sell while the player talks with it, and not to its neighbours.
 fn offer(
     player: Res<Player>,
-    guests: Query<(Entity, &Guest, Has<Actions>)>,
+    guests: Query<(Entity, &Guest, Has<AgentActions>)>,
     mut commands: Commands,
 ) {
     if !player.is_changed() {
@@ -127,7 +128,7 @@ fn offer(
     for (entity, guest, offers) in &guests {
         let is_asked = player.guest == Some(entity);
         if offers && !is_asked {
-            commands.entity(entity).remove::<Actions>();
+            commands.entity(entity).remove::<AgentActions>();
         } else if is_asked
             && !offers
             && let Some(actions) = actions(guest.persona.name)

@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bevy_walla::actions::{Call, CallId};
+use bevy_walla::conversation::{Speaker, Turn};
+use bevy_walla::diagnostics::EngineStats;
 use bevy_walla::engine::{
     AgentId, Capabilities, Command, EngineClient, EngineState, Event, MAX_ASKS_WAITING,
     MAX_EXCHANGES_KNOWN, Prompt, ReplyEvent, TrySendError,
 };
-use bevy_walla::prelude::*;
-use bevy_walla::{Call, CallId, EngineStats, InlineText, ReplyError, ReplyId, Usage};
+use bevy_walla::reply::{FinishReason, InlineText, ReplyError, ReplyId, Usage};
 
 use crate::common::dice::Dice;
 
@@ -89,7 +91,8 @@ impl EngineModel {
         })))
     }
 
-    /// A function that returns a client, for [`WallaPlugin::with_engine_client`].
+    /// A function that returns a client, for
+    /// [`EngineSetup::client`](bevy_walla::engines::EngineSetup::client).
     pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
         let engine = self.clone();
         move || Box::new(engine.clone())

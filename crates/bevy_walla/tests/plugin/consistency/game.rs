@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_walla::actions::{AgentCalled, CallId};
+use bevy_walla::agent::ForkCommands;
+use bevy_walla::ask::{Cancel, CancelHeard, Prompt};
+use bevy_walla::conversation::Speaker;
 use bevy_walla::prelude::*;
-use bevy_walla::{CallId, ReplyId};
+use bevy_walla::reply::ReplyId;
 
 use super::engine_model::EngineModel;
 use crate::common::dice::Dice;
@@ -215,7 +219,7 @@ impl Game {
 
     fn next_ask(&mut self, agent: Entity) -> Ask {
         self.asked += 1;
-        Ask::new(agent, format!("q{}", self.asked)).tagged(self.asked)
+        Ask::new(agent, format!("q{}", self.asked)).with_tag(self.asked)
     }
 
     fn ask(&mut self, world: &mut World, agent: Entity) {
@@ -227,12 +231,13 @@ impl Game {
     }
 
     fn ask_raw(&mut self, world: &mut World, agent: Entity) {
-        world.trigger(self.next_ask(agent).raw());
+        let ask = self.next_ask(agent);
+        world.trigger(Ask { prompt: Prompt::Raw(ask.prompt.text().into()), ..ask });
     }
 
     fn ask_to_continue(&mut self, world: &mut World, agent: Entity) {
         self.asked += 1;
-        world.trigger(Ask::to_continue(agent).tagged(self.asked));
+        world.trigger(Ask::resume(agent).with_tag(self.asked));
     }
 
     /// Gives a result, also to an agent that has not acted.
@@ -317,7 +322,7 @@ impl Game {
 
     fn ask_again(&mut self, world: &mut World, agent: Entity) {
         self.asked += 1;
-        world.trigger(Ask::again(agent).seeded(self.asked).tagged(self.asked));
+        world.trigger(Ask::again(agent).with_seed(self.asked).with_tag(self.asked));
     }
 
     /// A copy under another persona, by which it is found in the engine.

@@ -41,7 +41,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
         load::engine(model, device, budget, (1, *context), (template, pre), record).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
-    if let Some(error) = engine.recording().and_then(|recording| recording.error()) {
+    if let Some(error) = engine.recorder().and_then(|recorder| recorder.error()) {
         note!("walla: the recording has ended early: {error}");
     }
     result

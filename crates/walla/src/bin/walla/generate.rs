@@ -38,7 +38,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     let agent = engine.agent_with(spec);
     let prompt = arguments.prompt.clone();
     let prompt = if arguments.special { Prompt::RawTrusted(prompt) } else { Prompt::Raw(prompt) };
-    let mut reply = agent.ask_with(prompt);
+    let mut reply = agent.ask(prompt);
     let (mut out, mut first) = (std::io::stdout(), None);
     while let Some(delta) = reply.next().await {
         first.get_or_insert_with(Instant::now);
@@ -59,7 +59,6 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
 /// The reason for the end of a reply, as text.
 fn because(reason: FinishReason, arguments: &Generate) -> String {
     match reason {
-        FinishReason::EndOfTurn | FinishReason::Scored => "the model ended the text".into(),
         FinishReason::Stop { .. } => "a stop string".into(),
         FinishReason::StopToken => "a stop token".into(),
         FinishReason::Length => format!("{} tokens, the limit of -n", arguments.tokens),
@@ -70,5 +69,6 @@ fn because(reason: FinishReason, arguments: &Generate) -> String {
         FinishReason::TimedOut => "its time was over".into(),
         FinishReason::ReasoningLength => "the limit of reasoning tokens".into(),
         FinishReason::CallLimit => "the limit of calls".into(),
+        _ => "the model ended the text".into(),
     }
 }

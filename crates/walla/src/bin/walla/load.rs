@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use walla::{Engine, EngineBuilder, EngineError, TemplateChoice};
+use walla::{Engine, EngineError, EngineOptions, TemplateChoice};
 use walla_device::Device;
 use walla_exec::{ExecError, ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
@@ -118,33 +118,22 @@ pub async fn engine(
     (template, pre): (Option<&TemplateChoice>, &PreArgs),
     record: Option<&Path>,
 ) -> Result<Engine, Failure> {
-    let mut builder = match path {
-        Some(path) => Engine::open(path),
-        None => demo()?,
+    let options = EngineOptions {
+        template: template.cloned(),
+        device: device.device.clone(),
+        threads: device.threads,
+        gpu_context: device.share.gpu_context(),
+        context_tokens,
+        max_agents: Some(agents),
+        max_prefill_tokens: Some(128),
+        budget: budget.budget.into(),
+        pre_tokenizer: pre.pre.clone(),
+        cost_cache: cache_folder(),
+        ..path.map_or_else(demo, |path| Ok(EngineOptions::model(path)))?
     };
-    if let Some(template) = template {
-        builder = builder.template(template.clone());
-    }
-    let mut builder = builder
-        .device(&device.device)
-        .gpu_context(device.share.gpu_context())
-        .context_tokens(context_tokens)
-        .max_agents(agents)
-        .max_prefill_tokens(128);
-    if let Some(threads) = device.threads {
-        builder = builder.threads(threads);
-    }
-    if let Some(budget) = budget.budget {
-        builder = builder.budget(budget);
-    }
-    if let Some(name) = &pre.pre {
-        builder = builder.pre_tokenizer(name);
-    }
+    let mut builder = Engine::builder(options);
     if let Some(path) = record {
-        builder = builder.record(path);
-    }
-    if let Some(folder) = cache_folder() {
-        builder = builder.cost_cache(folder);
+        builder = builder.record_to(path);
     }
     let bar = bar();
     let engine =
@@ -167,11 +156,11 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 #[cfg(feature = "demo")]
-fn demo() -> Result<EngineBuilder, Failure> {
-    Ok(Engine::demo())
+fn demo() -> Result<EngineOptions, Failure> {
+    Ok(EngineOptions::demo())
 }
 
 #[cfg(not(feature = "demo"))]
-fn demo() -> Result<EngineBuilder, Failure> {
+fn demo() -> Result<EngineOptions, Failure> {
     Err("this build has no demo model: name a GGUF file".into())
 }

@@ -53,7 +53,7 @@ async fn write_scores(
     let prompt = arguments.prompt.clone();
     let prompt = if arguments.special { Prompt::RawTrusted(prompt) } else { Prompt::Raw(prompt) };
     let agent = engine.agent("");
-    let mut reply = agent.ask_with_options(prompt, AskOptions::score(texts.iter().cloned()));
+    let mut reply = agent.ask_with(prompt, AskOptions::score(texts.iter().cloned()));
     let mut out = std::io::stdout();
     let mut tokens = 0;
     while let Some(event) = reply.next_event().await {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use walla_device::{DeviceError, DeviceKind};
 use walla_doubles::faulty::{Call, FaultPlan, FaultyBackend, VirtualClock};
 use walla_doubles::hash::{HashBackend, HashOptions};
-use walla_exec::ExecError;
 
 use super::*;
 use crate::options::{Deadlines, EngineError};
@@ -40,8 +39,8 @@ fn load(
 }
 
 fn is_lost(error: &EngineError) -> bool {
-    let lost = matches!(error, EngineError::Exec(ExecError::Device(DeviceError::Lost { .. })));
-    lost && error.to_string().contains("hangs")
+    matches!(device_error(error), Some(DeviceError::Lost { .. }))
+        && error.to_string().contains("hangs")
 }
 
 /// Events of three replies on a device that hangs in record number `hangs`.

@@ -2,11 +2,9 @@
 
 use walla_device::DeviceError;
 use walla_doubles::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
-use walla_exec::ExecError;
 
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::options::EngineError;
 
 pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
@@ -119,8 +117,10 @@ fn a_lost_device_ends_every_reply_once() {
         for now in 0..100 {
             match core.advance(now, &mut emit) {
                 Ok(_) => {}
-                Err(EngineError::Exec(ExecError::Device(DeviceError::Lost { .. }))) => lost = true,
-                Err(other) => panic!("{other}"),
+                Err(error) => {
+                    lost = matches!(device_error(&error), Some(DeviceError::Lost { .. }));
+                    assert!(lost, "{error}");
+                }
             }
         }
         let drain_events = core.drain_events("lost");
@@ -221,7 +221,8 @@ fn a_load_without_enough_memory_is_an_out_of_memory_error() {
     for kilobytes in [0, 1, 10, 50, 100, 150] {
         let (registry, _) = faulty(FaultPlan::new(1).max_memory_bytes(kilobytes << 10));
         match Core::load(&options(), &registry, &Clock::real(), go_on) {
-            Err(EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { .. }))) => {}
+            Err(error) if matches!(device_error(&error), Some(DeviceError::OutOfMemory { .. })) => {
+            }
             other => panic!("{kilobytes} kB: {other:?}"),
         }
     }

@@ -170,7 +170,7 @@ fn every_error_about_the_file_names_its_path_once() {
     );
     // Without an engine the tokenizer's errors contain the path, too.
     std::fs::write(&path, b"PK\x03\x04").expect("written");
-    let options = EngineOptions::new(ModelSource::Path(path.clone()));
+    let options = EngineOptions::model(path.clone());
     let message = options.tokenizer().expect_err("no model").to_string();
     assert!(message.starts_with(&name) && message.contains("zip"), "{message}");
 }

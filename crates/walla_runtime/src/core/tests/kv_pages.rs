@@ -401,7 +401,7 @@ fn a_cache_that_does_not_fit_is_an_error() {
     let is_refused = |max_agents, memory_mib| {
         let error = on_small_machine(max_agents, None, memory_mib).err();
         let exec = |error: &EngineError| match error {
-            EngineError::Exec(error) => error.to_string(),
+            EngineError::Device(error) => error.to_string(),
             error => panic!("{error}"),
         };
         error.is_some_and(|error| exec(&error).contains("keys and values"))

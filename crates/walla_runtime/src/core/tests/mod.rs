@@ -39,7 +39,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use walla_cpu::{CpuBackend, CpuOptions};
-use walla_device::Registry;
+use walla_device::{DeviceError, Registry};
 use walla_doubles::synth::{self, DeltaNets, Mixture, Model};
 use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 use walla_types::{Sampling, TokenId};
@@ -51,7 +51,7 @@ use crate::api::{
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
-use crate::options::{EngineOptions, FrameBudget, ModelSource};
+use crate::options::{EngineError, EngineOptions, FrameBudget, ModelSource};
 
 /// The only client of most tests.
 const HOST: ClientKey = ClientKey(0);
@@ -91,6 +91,12 @@ fn recurrent_model() -> &'static [u8] {
         };
         synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
     })
+}
+
+/// The device's error in an engine's.
+fn device_error(error: &EngineError) -> Option<&DeviceError> {
+    let EngineError::Device(source) = error else { return None };
+    source.downcast_ref()
 }
 
 fn options() -> EngineOptions {

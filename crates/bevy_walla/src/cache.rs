@@ -8,9 +8,11 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
-use walla_runtime::{CacheError, CacheJob, CacheTicket};
+use walla_runtime::{CacheJob, CacheTicket};
 
 use crate::bridge::EngineBridge;
+
+pub use walla_runtime::{CacheError, KvFileError};
 
 /// Files with the caches of agents, as methods of [`Commands`].
 ///
@@ -18,8 +20,8 @@ use crate::bridge::EngineBridge;
 /// and its conversation: an agent that loads it before its first ask evaluates only its question.
 /// It does not replace the saved [`Conversation`](crate::Conversation), and it is useful for one
 /// model file, one kind of device and one setting of
-/// [`WallaPlugin::kv_type`](crate::WallaPlugin::kv_type) only. For anything else the load fails,
-/// and the agent speaks as without the file.
+/// [`EngineOptions::kv_type`](crate::EngineOptions::kv_type) only. For anything else the load
+/// fails, and the agent speaks as without the file.
 ///
 /// The checksum of a file detects accidents, not attacks: a program that can write the file can
 /// change the memories of this agent, as with a saved conversation. Other agents are unaffected.
@@ -33,6 +35,7 @@ pub trait CacheCommands {
     /// # Examples
     /// ```
     /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::cache::CacheCommands;
     /// use bevy_walla::prelude::*;
     /// fn save(agents: Query<(Entity, &Name), With<Agent>>, mut commands: Commands) {
     ///     for (agent, name) in &agents {
