@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use bevy_app::prelude::*;
-use bevy_ecs::schedule::{IntoScheduleConfigs, ScheduleLabel};
+use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{EngineOptions, Pacing};
 
 use crate::actions::{ActionResult, AgentCalled, CallRefused, ResultRefused, SimulatedCall};
@@ -19,7 +19,7 @@ use crate::reply::{
 };
 use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
-use crate::systems::{Schedules, WallaSystems};
+use crate::systems::Schedules;
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
@@ -259,7 +259,9 @@ impl Plugin for WallaPlugin {
         }
         #[cfg(feature = "actions")]
         {
-            let warn = crate::action_types::warn_of_untyped_actions.in_set(WallaSystems::Collect);
+            use bevy_ecs::schedule::IntoScheduleConfigs;
+            let collect = crate::systems::WallaSystems::Collect;
+            let warn = crate::action_types::warn_of_untyped_actions.in_set(collect);
             self.schedules.add_submit_systems(app, warn);
         }
         #[cfg(feature = "reflect")]
