@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use walla::{Engine, Score};
+use walla::{Engine, EngineOptions, FrameBudget, Score};
 use walla_benches::{machine, output};
 use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
@@ -131,13 +131,18 @@ impl Case {
     /// One round of both.
     async fn measure(&mut self, args: &Args, prompt: &str) -> Result<(), Box<dyn Error>> {
         // A new engine, so that no round finds the prompt in the cache.
-        let builder = Engine::open(&args.model).device(&*args.device).context_tokens(1_024);
-        let engine = builder.threads(args.threads).start().await?;
+        let options = EngineOptions {
+            device: args.device.clone(),
+            threads: Some(args.threads),
+            budget: FrameBudget::Unlimited,
+            ..EngineOptions::model(&args.model)
+        };
+        let engine = Engine::start(options).await?;
         engine.score("Warm", ["up"]).await?;
         let begin = Instant::now();
         let scores = engine.score(prompt, &self.texts).await?;
         self.ours.push(1e3 * begin.elapsed().as_secs_f64());
-        drop(engine);
+        engine.stop().await;
         let Some(program) = &args.llama_perplexity else { return Ok(()) };
         let mut file = tempfile::NamedTempFile::new()?;
         file.write_all(&choices(prompt, &self.texts, &scores))?;
@@ -233,7 +238,7 @@ fn share(text: &str) -> Option<f64> {
         let _number: u32 = words.next()?.parse().ok()?;
         words.next()?.parse().ok().filter(|_| words.next().is_none())
     };
-    text.lines().filter_map(numbers).last()
+    text.lines().rev().find_map(numbers)
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -265,6 +270,6 @@ mod tests {
         let second = number(8) as usize;
         assert_eq!((&file[second + 4..second + 5], number(second + 5)), (&b"Q"[..], 1));
         // Text "100", its label, and no further answers.
-        assert_eq!(&file[second + 9..], b"\x03\0\0\0100\x01\0\0\0\0\0\0\0");
+        assert_eq!(&file[second + 9..], b"\x03\0\0\x00100\x01\0\0\0\0\0\0\0");
     }
 }

@@ -59,7 +59,7 @@ fn survives(record: Record) {
 fn errors_without_a_form_survive_as_texts() {
     let (agent, reply_id) = (AgentId(0), ReplyId(1));
     let call = CallId { reply_id, index: 2 };
-    let schema = Arc::new(ActionError::Schema { reason: "no schema".into() });
+    let schema = Arc::new(ActionError::Refused { reason: "no schema".into() });
     let errors = [
         ReplyError::Result(ResultError::Repeated(call)),
         ReplyError::Actions(schema),
