@@ -1,5 +1,6 @@
 //! Specifications of actions.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -56,12 +57,11 @@ use crate::{ActionError, Constraint};
 /// assert!(!give.with_choices("item", [""; 0])?.is_possible());
 /// # Ok::<(), walla_grammar::ActionError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "stored::Stored", try_from = "stored::Stored"))]
 pub struct ActionSpec(Arc<Content>);
 
-#[derive(Debug)]
 struct Content {
     name: String,
     description: String,
@@ -72,6 +72,16 @@ struct Content {
     is_unit: bool,
     /// The action as prompts list it, if some choices are unlisted. It has no such action itself.
     listed: Option<ActionSpec>,
+}
+
+impl fmt::Debug for ActionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Content { name, description, text, is_unit, listed, .. } = &*self.0;
+        let listed = listed.as_ref().map(|listed| &listed.0.text);
+        let mut content = f.debug_struct("ActionSpec");
+        content.field("name", name).field("description", description).field("parameters", text);
+        content.field("is_unit", is_unit).field("listed", &listed).finish()
+    }
 }
 
 impl PartialEq for ActionSpec {
