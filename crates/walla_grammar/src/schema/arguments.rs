@@ -95,8 +95,8 @@ impl Reader<'_> {
         schema
     }
 
-    /// The scalar values of `enum` or `const`, which must have one of the types. Null is an alternative
-    /// to the others.
+    /// The scalar values of `enum` or `const`, which must have one of the types. Null is an
+    /// alternative to the others.
     fn choices(
         &self,
         values: &[Value],
