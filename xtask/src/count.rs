@@ -2,8 +2,8 @@
 //!
 //! A line with code counts as code, whatever else it holds. Tests are files in folders `tests` and
 //! `models`, files `tests.rs`, and items with `#[cfg(test)]`. Names are those that a user can
-//! write: items with `pub` and names of `pub use` in the crate's root and its public modules, without
-//! methods, fields and variants; a `*` counts as one.
+//! write: items with `pub` and names of `pub use` in the crate's root and its public modules,
+//! without methods, fields and variants; a `*` counts as one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
