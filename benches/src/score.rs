@@ -13,7 +13,7 @@
 //! so 200 texts are two questions with the same prompt, which it evaluates twice. Its time is the
 //! one that it reports for the evaluation: without its softmax over the logits, which walla's time
 //! includes. The answers are labeled with walla's choice, so that llama.cpp's share of correct
-//! answers says whether both choose the same text.
+//! answers shows whether both choose the same text.
 
 use std::error::Error;
 use std::io::Write;
@@ -176,7 +176,7 @@ fn peer(program: &Path, args: &Args, choices: &Path) -> Command {
     command
 }
 
-/// A text of so many tokens, whose words depend on `seed`.
+/// A text of at most `tokens` tokens, whose words depend on `seed`.
 fn text(tokenizer: &Tokenizer, tokens: usize, seed: usize) -> Result<String, Box<dyn Error>> {
     let options = EncodeOptions { add_special: false, parse_special: false };
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Lines of Rust sources by kind, and names that each crate exports.
 //!
-//! A line with code counts as code, whatever else it holds. Tests are files in folders `tests` and
-//! `models`, files `tests.rs`, and items with `#[cfg(test)]`. Names are those that a user can
+//! A line with code and a comment counts as code. Tests are files in folders `tests` and
+//! `models`, files `tests.rs`, and items with `#[cfg(test)]`. Names are the ones that a user can
 //! write: items with `pub` and names of `pub use` in the crate's root and its public modules,
 //! without methods, fields and variants; a `*` counts as one.
 

@@ -68,7 +68,7 @@ pub(crate) struct ExpertSizes {
     pub hidden: usize,
 }
 
-/// Raises numbers to at least those of another value.
+/// Raises numbers to at least another value's.
 macro_rules! raise {
     ($own:ident, $other:ident, $($field:ident),*) => {
         $($own.$field = $own.$field.max($other.$field);)*

@@ -196,11 +196,11 @@ pub use matcher::{MaskOutcome, Matcher};
 pub use schema::JsonWhitespace;
 pub use vocabulary::{Vocabulary, VocabularyOptions};
 
-/// Stores JSON as its text in formats that do not describe themselves. Their readers parse it where
-/// they are asked for any value.
+/// Stores JSON as its text in formats that do not describe themselves. Their readers parse it for a
+/// value of any type.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The serializer's errors.
 #[cfg(feature = "serde")]
 #[doc(hidden)]
 pub fn json_text<T: serde::Serialize, S: serde::Serializer>(

@@ -1,6 +1,6 @@
 //! Tests that need the reference data, `shared/data` next to the checkout, or an NVIDIA GPU.
 //!
-//! The test harness cannot skip a test while it runs, and a test without what it needs must not
+//! The test harness cannot skip a test while it runs, and a test without its data or GPU must not
 //! pass. So [`macro@reference_test`] and [`macro@gpu_test`] decide when the test is compiled. The
 //! build script looks for the folder and the GPU: after one was added, run
 //! `cargo clean -p walla_reference_test`.

@@ -133,8 +133,8 @@ impl Search<'_> {
     }
 }
 
-/// The definitions for which a condition holds that may depend on those that they refer to: the
-/// least fixed point. Most references are to later definitions.
+/// The definitions for which a condition holds: the least fixed point, because the condition of a
+/// definition may depend on the definitions that it refers to. Most references are to later ones.
 fn grounded(definitions: &[Schema], holds: impl Fn(&Schema, &[bool]) -> bool) -> Vec<bool> {
     let mut known = vec![false; definitions.len()];
     loop {

@@ -92,7 +92,7 @@ pub(crate) struct Range {
     pub(crate) below: Option<f64>,
     /// Positive, see [`scale`](super::values::scale).
     pub(crate) multiple_of: Option<f64>,
-    /// Of numbers, with other bounds. Only in arguments; elsewhere the bounds have those of it.
+    /// Of numbers, with other bounds. Only in arguments; elsewhere the bounds include the format's.
     pub(crate) format: Option<&'static str>,
 }
 

@@ -128,7 +128,7 @@ impl<'s> Keywords<'_, 's> {
                 "type" | "enum" | "const" | "$ref" | "allOf" | "anyOf" | "oneOf" => {}
                 _ if !types_of(name).is_empty() => {}
                 "uniqueItems" if *value == Value::Bool(false) => {}
-                // What a schema of arguments is printed as has neither.
+                // Printed schemas of arguments have neither.
                 "$schema" | "$id" if is_arguments => {}
                 "$schema" => {
                     let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;

@@ -15,7 +15,7 @@ use super::values;
 use crate::work::limit;
 use crate::{CompilerOptions, ConstraintError};
 
-/// What a document may have.
+/// Limits and rules of a document.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// Whether it is the schema of [arguments](mod@super::arguments).

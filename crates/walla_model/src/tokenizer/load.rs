@@ -317,7 +317,7 @@ fn needed<T>(
     part.ok_or_else(|| VocabularyError::Missing { model: model(), key })
 }
 
-/// Room for the pieces of all tokens.
+/// Capacity for the pieces of all tokens.
 fn room_for(vocabulary: &Vocabulary<'_>) -> (Pieces, Index) {
     let tokens = vocabulary.tokens.len();
     let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();

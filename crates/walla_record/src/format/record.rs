@@ -15,8 +15,8 @@ use crate::error::RecordError;
 use crate::recording::{End, EngineInfo, Record};
 
 /// A record as it is written. Events begin with the differences of agent and reply to the last
-/// event: most have one byte, and repetitions compress well. The most frequent events have variants
-/// of their own, which save a byte or two.
+/// event: most have one byte, and repetitions compress well. The most frequent events have
+/// separate variants, which save a byte or two.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Item<'a> {
     /// Frames and microseconds since the last one.

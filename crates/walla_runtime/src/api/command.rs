@@ -134,7 +134,7 @@ pub enum Command {
     CopyCache {
         /// The agent.
         agent: AgentId,
-        /// What is copied. The host has the [job](crate::CacheJob).
+        /// The copy. The host has the [job](crate::CacheJob).
         ticket: CacheTicket,
     },
 }

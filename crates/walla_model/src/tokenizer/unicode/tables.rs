@@ -11,9 +11,8 @@
 //!     if kind != the one before: emit(c << 3 | kind)
 //! ```
 //!
-//! The others are of [`bert`](super::bert). The categories are those of Unicode 8.0, which the
-//! reference implementation (the `tokenizers` library) has; its canonical decompositions are those
-//! of Unicode 12.1. Generated with CPython 3.6 (`unicodedata` 9.0) and 3.13 (15.1), without the
+//! The others are of [`bert`](super::bert). The categories are from Unicode 8.0, as in the reference
+//! implementation (the `tokenizers` library); the canonical decompositions are from Unicode 12.1. Generated with CPython 3.6 (`unicodedata` 9.0) and 3.13 (15.1), without the
 //! characters that later versions added, and compared with the reference for every character:
 //!
 //! ```text
@@ -34,7 +33,7 @@ pub(super) static OTHER: [[u32; 2]; 25] = rows(include_str!("tables/other.txt"))
 /// Accents and other marks that take no space.
 pub(super) static MARKS: [[u32; 2]; 266] = rows(include_str!("tables/marks.txt"));
 
-/// Characters that are words of their own.
+/// Characters that are separate words.
 pub(super) static PUNCTUATION: [[u32; 2]; 156] = rows(include_str!("tables/punctuation.txt"));
 
 /// Characters and the one to three that they become without their accents; 0 is none.
