@@ -58,8 +58,8 @@ impl AgentState {
         Some(reply.usage.prompt_tokens.saturating_sub(1))
     }
 
-    /// Tokens at the beginning of the sequence that another sequence's tokens may replace: none with
-    /// outputs.
+    /// Tokens at the beginning of the sequence that another sequence's tokens may replace: none
+    /// with outputs.
     pub fn most_shared(&self) -> u32 {
         self.first_scored().unwrap_or(u32::MAX)
     }

@@ -11,8 +11,9 @@
 //!     if kind != the one before: emit(c << 3 | kind)
 //! ```
 //!
-//! The others are of [`bert`](super::bert). The categories are from Unicode 8.0, as in the reference
-//! implementation (the `tokenizers` library); the canonical decompositions are from Unicode 12.1. Generated with CPython 3.6 (`unicodedata` 9.0) and 3.13 (15.1), without the
+//! The others are of [`bert`](super::bert). The categories are from Unicode 8.0, as in the
+//! reference implementation (the `tokenizers` library); the canonical decompositions are from
+//! Unicode 12.1. Generated with CPython 3.6 (`unicodedata` 9.0) and 3.13 (15.1), without the
 //! characters that later versions added, and compared with the reference for every character:
 //!
 //! ```text
