@@ -21,8 +21,10 @@ mod memorized;
 #[cfg(feature = "serialize")]
 mod saved;
 mod sync;
+mod texts;
 
-pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommands};
+pub use memorize::{Memorizes, Remember, RememberCommands};
+pub use texts::{MemoryTexts, MemoryTurn};
 
 pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
 pub use walla_recall::{

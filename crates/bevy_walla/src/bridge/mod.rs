@@ -27,6 +27,7 @@ mod collect;
 mod copies;
 mod forward;
 mod map;
+mod parts;
 mod publish;
 mod results;
 mod submit;
