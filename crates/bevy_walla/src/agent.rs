@@ -28,8 +28,8 @@ pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder};
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`], [`AgentActions`] and [`AgentEngine`]
-/// are optional.
+/// first eight sets it to its default. [`AgentConstraint`],
+/// [`AgentActions`](crate::AgentActions) and [`AgentEngine`] are optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.

@@ -36,9 +36,9 @@ pub trait ForkCommands {
     /// separate future. A reply in progress and waiting asks are not copied, nor are components of
     /// the game.
     ///
-    /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
-    /// copy another seed for another branch. If the agent is gone when the command runs, the entity
-    /// stays empty, and asks of it fail with
+    /// Copies with the same [`AgentSeed`](crate::AgentSeed) answer the same question with the same
+    /// words: give the copy another seed for another branch. If the agent is gone when the command
+    /// runs, the entity stays empty, and asks of it fail with
     /// [`ReplyError::UnknownAgent`](crate::reply::ReplyError::UnknownAgent).
     ///
     /// # Examples

@@ -13,17 +13,16 @@ use crate::memories::{AgentKnowledge, AgentMemory, Memorizes};
 
 impl ForkCommands for Commands<'_, '_> {
     fn fork_agent(&mut self, agent: Entity) -> Entity {
-        let copy = self.spawn_empty().id();
-        queue_fork(self, agent, copy)
+        queue_fork(self, agent, ())
     }
 
     fn simulate_agent(&mut self, agent: Entity) -> Entity {
-        let copy = self.spawn(Simulation).id();
-        queue_fork(self, agent, copy)
+        queue_fork(self, agent, Simulation)
     }
 }
 
-fn queue_fork(commands: &mut Commands<'_, '_>, agent: Entity, copy: Entity) -> Entity {
+fn queue_fork(commands: &mut Commands<'_, '_>, agent: Entity, with: impl Bundle) -> Entity {
+    let copy = commands.spawn(with).id();
     commands.queue(move |world: &mut World| fork(world, agent, copy));
     copy
 }
@@ -105,7 +104,7 @@ mod tests {
             } else {
                 world.despawn(gone);
             }
-            queue_fork(&mut world.commands(), source, copy);
+            fork(&mut world, source, copy);
             world.flush();
             assert!(world.get_entity(gone).is_err());
             let agents = world.query::<&Agent>().iter(&world).count();

@@ -32,8 +32,8 @@ impl<'a> MemoryTurn<'a> {
     }
 }
 
-/// Texts of [memorized](super::Memorizes) turns: a resource, so that a game can write them in its own
-/// language. `None` skips the turn.
+/// Texts of [memorized](super::Memorizes) turns: a resource, so that a game can write them in its
+/// own language. `None` skips the turn.
 ///
 /// # Examples
 /// ```
