@@ -11,7 +11,6 @@ use bevy_ecs::world::DeferredWorld;
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{History, MAX_EXCHANGES_KNOWN, Prompt, ReplyId};
 
-pub use crate::save::ConversationError;
 pub use walla_runtime::{Speaker, Turn};
 
 /// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
@@ -93,6 +92,24 @@ pub struct Conversation {
     pushed: u32,
     /// The latest exchanges, oldest first.
     exchanges: VecDeque<Exchange>,
+}
+
+/// Why a conversation cannot be saved or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConversationError {
+    /// Drop the oldest turns.
+    #[error("a conversation has more than {max_turns} turns")]
+    TooManyTurns {
+        /// [`Conversation::MAX_TURNS`].
+        max_turns: usize,
+    },
+    /// Drop the oldest turns, or shorten them.
+    #[error("the turns of a conversation have more than {max_bytes} bytes of text")]
+    TextTooLong {
+        /// [`Conversation::MAX_TEXT_BYTES`].
+        max_bytes: usize,
+    },
 }
 
 /// The turns of a reply that has ended: the question, if the ask had one, the reply, and the

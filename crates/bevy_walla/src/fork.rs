@@ -4,13 +4,7 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
-use crate::actions::AgentActions;
-use crate::agent::{
-    Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
-    AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
-};
-use crate::conversation::Conversation;
-use crate::memories::{AgentKnowledge, AgentMemory, Memorizes};
+mod copy;
 
 /// Marks a new agent as a copy of another one: insert it together with
 /// [`Agent`](crate::Agent), or before it. [`ForkCommands::fork_agent`] does that.
@@ -42,9 +36,9 @@ pub trait ForkCommands {
     /// separate future. A reply in progress and waiting asks are not copied, nor are components of
     /// the game.
     ///
-    /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
-    /// copy another seed for another branch. If the agent is gone when the command runs, the entity
-    /// stays empty, and asks of it fail with
+    /// Copies with the same [`AgentSeed`](crate::AgentSeed) answer the same question with the same
+    /// words: give the copy another seed for another branch. If the agent is gone when the command
+    /// runs, the entity stays empty, and asks of it fail with
     /// [`ReplyError::UnknownAgent`](crate::reply::ReplyError::UnknownAgent).
     ///
     /// # Examples
@@ -64,55 +58,4 @@ pub trait ForkCommands {
     /// As [`fork_agent`](Self::fork_agent), as a [`Simulation`]: a call of the copy sells nothing.
     /// The calls of an ordinary copy are as real as the calls of any agent.
     fn simulate_agent(&mut self, agent: Entity) -> Entity;
-}
-
-impl ForkCommands for Commands<'_, '_> {
-    fn fork_agent(&mut self, agent: Entity) -> Entity {
-        let copy = self.spawn_empty().id();
-        queue_fork(self, agent, copy)
-    }
-
-    fn simulate_agent(&mut self, agent: Entity) -> Entity {
-        let copy = self.spawn(Simulation).id();
-        queue_fork(self, agent, copy)
-    }
-}
-
-fn queue_fork(commands: &mut Commands<'_, '_>, agent: Entity, copy: Entity) -> Entity {
-    commands.queue(move |world: &mut World| fork(world, agent, copy));
-    copy
-}
-
-fn fork(world: &mut World, source: Entity, copy: Entity) {
-    fn part<C: Component + Clone>(world: &mut World, source: Entity, copy: Entity) {
-        if let Some(part) = world.get::<C>(source).cloned()
-            && let Ok(mut copy) = world.get_entity_mut(copy)
-        {
-            copy.insert(part);
-        }
-    }
-    if world.get::<Agent>(source).is_none() {
-        tracing::warn!(%source, "no agent to copy");
-        return;
-    }
-    if let Ok(mut copy) = world.get_entity_mut(copy) {
-        copy.insert(ForkOf(source));
-    }
-    part::<AgentSampling>(world, source, copy);
-    part::<AgentSeed>(world, source, copy);
-    part::<VoiceRate>(world, source, copy);
-    part::<AgentPriority>(world, source, copy);
-    part::<LevelOfDetail>(world, source, copy);
-    part::<ReplyLimits>(world, source, copy);
-    part::<AgentContext>(world, source, copy);
-    part::<AgentReasoning>(world, source, copy);
-    part::<AgentConstraint>(world, source, copy);
-    part::<AgentActions>(world, source, copy);
-    part::<AgentEngine>(world, source, copy);
-    part::<Conversation>(world, source, copy);
-    part::<AgentKnowledge>(world, source, copy);
-    part::<AgentMemory>(world, source, copy);
-    part::<Memorizes>(world, source, copy);
-    part::<Simulation>(world, source, copy);
-    part::<Agent>(world, source, copy);
 }

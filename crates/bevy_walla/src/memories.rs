@@ -15,14 +15,17 @@ use walla_recall::{AgentRecall, MemoryKey, RecallClient};
 
 use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
+use crate::walla::Walla;
 
 mod memorize;
 mod memorized;
 #[cfg(feature = "serialize")]
 mod saved;
 mod sync;
+mod texts;
 
-pub use memorize::{Memorizes, MemoryTexts, MemoryTurn, Remember, RememberCommands};
+pub use memorize::{Memorizes, Remember, RememberCommands};
+pub use texts::{MemoryTexts, MemoryTurn};
 
 pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
 pub use walla_recall::{
@@ -241,18 +244,17 @@ impl AgentKnowledge {
 
 impl Default for AgentKnowledge {
     fn default() -> Self {
-        let AgentRecall {
-            reader,
-            tags,
-            max_entries,
-            max_tokens,
-            heading,
-            recent_skipped,
-            weights,
-            ..
-        } = AgentRecall::default();
-        let reads_lore = true;
-        Self { reader, reads_lore, tags, max_entries, max_tokens, heading, recent_skipped, weights }
+        let recall = AgentRecall::default();
+        Self {
+            reader: recall.reader,
+            reads_lore: true,
+            tags: recall.tags,
+            max_entries: recall.max_entries,
+            max_tokens: recall.max_tokens,
+            heading: recall.heading,
+            recent_skipped: recall.recent_skipped,
+            weights: recall.weights,
+        }
     }
 }
 
@@ -367,23 +369,19 @@ impl WallaMemoryPlugin {
 
     /// Connects the service with the engine, once that is there. Returns whether it is.
     fn connect(&self, app: &mut App) -> bool {
-        let mut is_new = false;
-        let is_connected =
-            app.world_mut().resource_scope(|world, mut service: Mut<MemoryService>| {
-                if service.client.is_none()
-                    && let Some(mut bridge) = world.get_resource_mut::<EngineBridge>()
-                {
-                    service.client = Some(bridge.with_memories(&service.recall));
-                    is_new = true;
-                }
-                service.client.is_some()
-            });
-        if is_new {
-            let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
-            sync::add_systems(app, schedules, self.has_manual_time);
-            memorize::add_systems(app, schedules);
+        let world = app.world_mut();
+        let MemoryService { recall, client, .. } = world.resource::<MemoryService>().clone();
+        if client.is_some() {
+            return true;
         }
-        is_connected
+        let Some(mut bridge) = world.get_resource_mut::<EngineBridge>() else { return false };
+        let client = bridge.with_memories(&recall);
+        world.resource_mut::<Walla>().set_client(client.clone());
+        world.resource_mut::<MemoryService>().client = Some(client);
+        let schedules = world.get_resource::<Schedules>().copied().unwrap_or_default();
+        sync::add_systems(app, schedules, self.has_manual_time);
+        memorize::add_systems(app, schedules);
+        true
     }
 }
 

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bevy_app::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
@@ -203,9 +204,9 @@ impl WallaPlugin {
                 (engine, Ok(router))
             }
         };
-        let client = recorded(app, self.record_to.as_deref(), client);
-        app.insert_resource(EngineBridge::new(client, is_alone))
-            .insert_resource(Walla::new(engine));
+        let client = recorded(app, self.record_to.as_deref(), client).map(Arc::from);
+        app.insert_resource(Walla::new(engine, client.as_ref().ok().cloned()))
+            .insert_resource(EngineBridge::new(client, is_alone));
     }
 }
 

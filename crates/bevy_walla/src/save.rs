@@ -6,25 +6,7 @@
 
 use walla_runtime::Turn;
 
-use crate::conversation::Conversation;
-
-/// Why a conversation cannot be saved or restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConversationError {
-    /// Drop the oldest turns.
-    #[error("a conversation has more than {max_turns} turns")]
-    TooManyTurns {
-        /// [`Conversation::MAX_TURNS`].
-        max_turns: usize,
-    },
-    /// Drop the oldest turns, or shorten them.
-    #[error("the turns of a conversation have more than {max_bytes} bytes of text")]
-    TextTooLong {
-        /// [`Conversation::MAX_TEXT_BYTES`].
-        max_bytes: usize,
-    },
-}
+use crate::conversation::{Conversation, ConversationError};
 
 /// The remaining part of both limits.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! The engine's state for the game: [`Walla`], [`WallaReady`] and [`WallaFailed`].
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 use walla_runtime::{
-    Engine, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer, drop_on_thread,
+    Engine, EngineClient, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer,
+    drop_on_thread,
 };
 
 use crate::error::WallaError;
@@ -27,9 +29,11 @@ use crate::state::WallaState;
 ///     }
 /// }
 /// ```
-#[derive(Resource, Debug, Default)]
+#[derive(Resource, Default)]
 pub struct Walla {
     engine: Option<Engine>,
+    /// The client of this app, which owns the budget.
+    client: Option<Arc<dyn EngineClient>>,
     state: WallaState,
     stats: EngineStats,
     host_times: HostTimes,
@@ -38,8 +42,8 @@ pub struct Walla {
 }
 
 impl Walla {
-    pub(crate) fn new(engine: Option<Engine>) -> Self {
-        Self { engine, ..Self::default() }
+    pub(crate) fn new(engine: Option<Engine>, client: Option<Arc<dyn EngineClient>>) -> Self {
+        Self { engine, client, ..Self::default() }
     }
 
     /// The engine itself. Clone it to share the model with another app
@@ -129,7 +133,9 @@ impl Walla {
     /// Changes the device-time budget of each frame, from the next frame on; `None`: no limit. Zero
     /// pauses all agents of the engine in all apps;
     /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
-    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine (agents from a
+    /// Budget and use are in [`stats().budget`](Self::stats). The engines of an app with several
+    /// divide it, on each device by their
+    /// [weights](crate::engines::WallaEngines::set_weight). Without an engine (agents from a
     /// script) it has no effect.
     ///
     /// # Examples
@@ -142,8 +148,8 @@ impl Walla {
     /// }
     /// ```
     pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
-        if let Some(engine) = &self.engine {
-            engine.set_budget(budget);
+        if let Some(client) = &self.client {
+            client.set_budget(budget.into());
         }
     }
 
@@ -157,6 +163,11 @@ impl Walla {
         if let Some(engine) = &self.engine {
             engine.set_kv_tokens(tokens);
         }
+    }
+
+    /// This client is before the one so far.
+    pub(crate) fn set_client(&mut self, client: impl EngineClient) {
+        self.client = Some(Arc::new(client));
     }
 
     /// Changes the default engine of an app with several.
@@ -173,8 +184,16 @@ impl Walla {
         host_times: HostTimes,
         (asks_waiting, events_unknown): (usize, u64),
     ) {
-        let engine = self.engine.take();
-        *self = Self { engine, state, stats, host_times, asks_waiting, events_unknown };
+        let (engine, client) = (self.engine.take(), self.client.take());
+        *self = Self { engine, client, state, stats, host_times, asks_waiting, events_unknown };
+    }
+}
+
+impl fmt::Debug for Walla {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Walla");
+        debug.field("engine", &self.engine).field("state", &self.state);
+        debug.field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 

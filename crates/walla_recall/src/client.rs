@@ -40,16 +40,18 @@ pub struct RecallClient {
 
 struct Inner {
     recall: Recall,
-    client: Box<dyn EngineClient>,
+    client: Arc<dyn EngineClient>,
     /// Locked by hosts only, never during a search.
     agents: Mutex<Agents>,
     /// Ends of asks that the engine never received.
     ends: Mutex<VecDeque<Event>>,
     waker: Arc<AtomicWaker>,
+    /// Locked while the budget is read and set, so that no change of the host is lost.
     divided: Mutex<Option<Divided>>,
 }
 
-/// A frame budget that is divided with the embedding model.
+/// A frame budget that is divided with the embedding model: the engine has what is left, so the
+/// budget of the host is here.
 #[derive(Clone, Copy, Debug)]
 struct Divided {
     host: FrameBudget,
@@ -70,7 +72,7 @@ impl Divided {
 }
 
 impl RecallClient {
-    pub(crate) fn new(recall: Recall, client: Box<dyn EngineClient>) -> Self {
+    pub(crate) fn new(recall: Recall, client: Arc<dyn EngineClient>) -> Self {
         let inner = Inner {
             recall,
             client,
@@ -123,6 +125,10 @@ impl RecallClient {
 impl Inner {
     fn agents(&self) -> MutexGuard<'_, Agents> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn divided(&self) -> MutexGuard<'_, Option<Divided>> {
+        self.divided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the asks whose searches have ended, and what waits behind them.
@@ -221,7 +227,7 @@ impl Inner {
     /// the same processor.
     fn divide_budget(&self) {
         let Some(part) = self.recall.options().embed_budget else { return };
-        let mut divided = self.divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut divided = self.divided();
         let is_embedding = self.recall.is_embedding();
         if divided.is_none() && !is_embedding {
             return;
@@ -232,20 +238,16 @@ impl Inner {
         }
         // The budget that was set last: the engine's thread may not have it yet.
         let current = self.client.budget();
-        // Unless the host has set another one.
-        let known = divided.filter(|of| of.is(current));
+        // Unless another owner of the engine has set another one.
+        let known = divided.take().filter(|of| of.is(current));
         if is_embedding {
-            if known.is_none() {
-                *divided = current.and_then(|host| Divided::new(host, part));
-                if let Some(of) = &*divided {
-                    self.client.set_budget(FrameBudget::Time(of.left));
-                }
-            }
-        } else {
-            *divided = None;
-            if let Some(of) = known {
-                self.client.set_budget(of.host);
-            }
+            *divided = known.or_else(|| {
+                let of = Divided::new(current?, part)?;
+                self.client.set_budget(FrameBudget::Time(of.left));
+                Some(of)
+            });
+        } else if let Some(of) = known {
+            self.client.set_budget(of.host);
         }
     }
 }
@@ -367,12 +369,13 @@ impl EngineClient for RecallClient {
     }
 
     fn set_budget(&self, budget: FrameBudget) {
-        *self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut divided = self.inner.divided();
+        *divided = None;
         self.inner.client.set_budget(budget);
     }
 
     fn budget(&self) -> Option<FrameBudget> {
-        let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let divided = self.inner.divided();
         let current = self.inner.client.budget();
         divided.filter(|of| of.is(current)).map_or(current, |of| Some(of.host))
     }
@@ -380,10 +383,7 @@ impl EngineClient for RecallClient {
     fn max_wait(&self) -> Option<Duration> {
         let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
-        let is_divided = || {
-            let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
-            options.frame_time.is_some() && divided.is_some()
-        };
+        let is_divided = || options.frame_time.is_some() && self.inner.divided().is_some();
         let until = (is_held || is_divided())
             .then(|| options.max_time.clamp(Duration::from_millis(1), Duration::from_millis(100)));
         [until, self.inner.client.max_wait()].into_iter().flatten().min()

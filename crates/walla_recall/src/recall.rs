@@ -266,13 +266,13 @@ impl Recall {
     /// A client whose agents can have memories. `client`: of an engine of any kind.
     #[must_use]
     pub fn client(&self, client: impl EngineClient) -> RecallClient {
-        self.client_of(Box::new(client))
+        RecallClient::new(self.clone(), Arc::new(client))
     }
 
     /// As [`client`](Self::client), of a client whose type is not known.
     #[must_use]
-    pub fn client_of(&self, client: Box<dyn EngineClient>) -> RecallClient {
-        RecallClient::new(self.clone(), client)
+    pub fn client_of(&self, client: impl Into<Arc<dyn EngineClient>>) -> RecallClient {
+        RecallClient::new(self.clone(), client.into())
     }
 
     /// Grants the embedding model the computing time of a frame. [`RecallClient::frame`] does it

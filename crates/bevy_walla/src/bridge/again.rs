@@ -5,7 +5,7 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{Prompt, ReplyError, Turn};
 
-use super::collect::Agents;
+use super::parts::Agents;
 use super::{AskContent, EngineBridge, LocalEnd, OpenAsk, Record, is_in_conversation};
 use crate::ask::Ask;
 use crate::conversation::Conversation;

@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{AgentId, Command, MAX_EXCHANGES_KNOWN, ReplyId};
 
-use super::collect::Agents;
+use super::parts::Agents;
 use super::submit::{NoMore, Outbox};
 use super::{AskStage, EngineBridge, Record};
 use crate::ask::CancelHeard;

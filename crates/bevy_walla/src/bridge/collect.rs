@@ -1,5 +1,4 @@
 use bevy_ecs::change_detection::ContiguousComponentTicksRef;
-use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
@@ -7,23 +6,12 @@ use walla_runtime::{AgentId, FinishReason, Prompt, ReplyError, ReplyId, ResultEr
 use walla_trace::Stage;
 
 use super::again::Repetition;
+use super::parts::{AgentPartsItem, Agents, changed_column};
 use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
-use crate::agent::{AgentParts, AgentPartsItem, changed_column};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
-
-/// An agent with the components that the plugin writes. Disabled agents are included: change
-/// detection reports a change only in the frame in which it is new. `Has<Disabled>` lifts Bevy's
-/// default query filter.
-pub(super) type Agents = (
-    Entity,
-    AgentParts,
-    Has<Disabled>,
-    Option<&'static mut Speech>,
-    Option<Mut<'static, Conversation>>,
-);
 
 /// Collects new and changed agents, replaced conversations, asks and cancels, and records the
 /// pending changes.

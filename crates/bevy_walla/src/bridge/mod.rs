@@ -27,11 +27,13 @@ mod collect;
 mod copies;
 mod forward;
 mod map;
+mod parts;
 mod publish;
 mod results;
 mod submit;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
@@ -56,10 +58,10 @@ pub(crate) use results::{forward_action_result, take_result_messages};
 pub(crate) use submit::{pause, submit};
 
 /// State of the plugin.
-#[derive(Resource)]
+#[derive(Resource, Default)]
 pub(crate) struct EngineBridge {
     /// `None` if the engine could not be started.
-    client: Option<Box<dyn EngineClient>>,
+    client: Option<Arc<dyn EngineClient>>,
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
     /// The app has one engine, so no agent can name another.
@@ -238,35 +240,15 @@ struct CancelRequest {
 }
 
 impl EngineBridge {
-    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>, is_alone: bool) -> Self {
-        let (client, failure) = match client {
-            Ok(client) => (Some(client), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self {
-            client,
-            failure,
-            is_alone,
-            was_ready: false,
-            has_background: false,
-            records: AgentMap::default(),
-            id_by_entity: EntityHashMap::default(),
-            pending_agents: VecDeque::new(),
-            held_back: None,
-            local_ends: VecDeque::new(),
-            cancel_requests: Vec::new(),
-            removed_this_frame: EntityHashMap::default(),
-            results: results::Results::default(),
-            asks_read: 0,
-            is_paused: false,
-            publishes_fragments: false,
-            asks_waiting: 0,
-            events_unknown: 0,
-            inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
-            copies: copies::Copies::default(),
-            host_times: HostTimes::default(),
-            frames: 0,
+    pub(crate) fn new(client: Result<Arc<dyn EngineClient>, WallaError>, is_alone: bool) -> Self {
+        let mut bridge = Self::default();
+        bridge.is_alone = is_alone;
+        match client {
+            Ok(client) => bridge.client = Some(client),
+            Err(error) => bridge.failure = Some(error),
         }
+        bridge.inbox.reserve_exact(publish::EVENTS_AT_ONCE as usize);
+        bridge
     }
 
     /// Puts a client with memories before the engine's.
@@ -276,7 +258,7 @@ impl EngineBridge {
             return recall.client(crate::scripted::ScriptedEngine::new(|_, _| String::new()));
         };
         let client = recall.client_of(client);
-        self.client = Some(Box::new(client.clone()));
+        self.client = Some(Arc::new(client.clone()));
         client
     }
 

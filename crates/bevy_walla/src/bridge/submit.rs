@@ -7,8 +7,8 @@ use walla_runtime::{
 };
 use walla_trace::Stage;
 
+use super::parts::AgentParts;
 use super::{AskStage, EngineBridge, OpenAsk, PendingChanges, Record, Stopwatch};
-use crate::agent::AgentParts;
 use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
 use crate::settings::WallaSettings;

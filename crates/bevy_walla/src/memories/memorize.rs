@@ -14,6 +14,7 @@ use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
 use super::memorized::Memorized;
+use super::texts::{MemoryTexts, MemoryTurn};
 use super::{AgentMemory, MemoryTime, sync};
 use crate::bridge;
 use crate::conversation::{Conversation, Heard};
@@ -95,80 +96,9 @@ impl Default for Memorizes {
     }
 }
 
-/// A turn that an agent [memorizes](Memorizes), for [`MemoryTexts`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryTurn<'a> {
-    /// The agent that memorises.
-    pub agent: Entity,
-    /// Its [`Name`].
-    pub agent_name: Option<&'a str>,
-    /// Who said the question ([`Ask::speaker`](crate::Ask::speaker)). `None`: the player, or an
-    /// observation.
-    pub speaker: Option<Entity>,
-    /// The [`Name`] of the speaker, if it still exists and has one.
-    pub speaker_name: Option<&'a str>,
-    /// The question of an exchange, if there was one.
-    pub question: Option<&'a str>,
-    /// The agent's reply, or the observation.
-    pub text: &'a str,
-}
-
-/// Texts of [memorized](Memorizes) turns: a resource, so that a game can write them in its own
-/// language. `None` skips the turn.
-///
-/// # Examples
-/// ```
-/// use bevy_walla::memories::MemoryTexts;
-/// let texts = MemoryTexts {
-///     exchange: |turn| {
-///         let question = turn.question?;
-///         let speaker = turn.speaker_name.unwrap_or("Der Spieler");
-///         Some(format!("{speaker} sagte: „{question}“ Ich sagte: „{}“", turn.text))
-///     },
-///     ..MemoryTexts::default()
-/// };
-/// # let _ = texts;
-/// ```
-#[derive(Resource, Clone, Copy, Debug)]
-pub struct MemoryTexts {
-    /// The text of an exchange. Default: `The player said: "…" I said: "…"`, with the name of
-    /// [another speaker](crate::Ask::with_speaker) in place of the player, or `Someone`.
-    pub exchange: fn(&MemoryTurn<'_>) -> Option<String>,
-    /// The text of an observation. Default: the observation.
-    pub observation: fn(&MemoryTurn<'_>) -> Option<String>,
-}
-
-impl Default for MemoryTexts {
-    fn default() -> Self {
-        Self {
-            exchange: |&MemoryTurn { speaker, speaker_name, question, text, .. }| {
-                let stranger = if speaker.is_some() { "Someone" } else { "The player" };
-                let speaker = speaker_name.unwrap_or(stranger);
-                Some(match question {
-                    Some(question) => format!("{speaker} said: \"{question}\" I said: \"{text}\""),
-                    None => format!("I said: \"{text}\""),
-                })
-            },
-            observation: |turn| Some(turn.text.to_owned()),
-        }
-    }
-}
-
 /// Adds what works before the engine's plugin is there.
 pub(super) fn add_observers(app: &mut App) {
     app.add_observer(remember_triggered).add_observer(memorize_exchange);
-}
-
-impl<'a> MemoryTurn<'a> {
-    /// A turn without a known speaker.
-    pub(super) fn of(
-        (agent, agent_name): (Entity, Option<&'a str>),
-        question: Option<&'a str>,
-        text: &'a str,
-    ) -> Self {
-        Self { agent, agent_name, speaker: None, speaker_name: None, question, text }
-    }
 }
 
 pub(super) fn add_systems(app: &mut App, schedules: Schedules) {

@@ -7,7 +7,8 @@ use walla_memory::{Entry, EntryId};
 use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
-use super::{AgentMemory, MemoryTexts, MemoryTurn};
+use super::AgentMemory;
+use super::texts::{MemoryTexts, MemoryTurn};
 use crate::conversation::{Conversation, Edit, EditId};
 
 /// Maximum number of entries whose turns are known.
