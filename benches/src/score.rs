@@ -6,13 +6,12 @@
 //!     --llama-perplexity PATH --threads 2 --json benches/results/score.json model.gguf
 //! ```
 //!
-//! The texts have distinct words; prompt and texts have at most the given
-//! numbers of tokens. In each round
-//! walla scores them for every given number of texts, and `llama-perplexity --multiple-choice`
-//! evaluates the same texts on the same device. llama.cpp takes at most 100 answers per question,
-//! so 200 texts are two questions with the same prompt, which it evaluates twice. Its time is the
-//! one that it reports for the evaluation: without its softmax over the logits, which walla's time
-//! includes. The answers are labeled with walla's choice, so that llama.cpp's share of correct
+//! The texts have distinct words; prompt and texts have at most the given numbers of tokens. In
+//! each round walla scores them for every given number of texts, and `llama-perplexity
+//! --multiple-choice` evaluates the same texts on the same device. llama.cpp takes at most 100
+//! answers per question, so 200 texts are two questions with the same prompt, which it evaluates
+//! twice. Its time is the difference of two stamps in its log, without the load of the model, as
+//! walla's. The answers are labeled with walla's choice, so that llama.cpp's share of correct
 //! answers shows whether both choose the same text.
 
 use std::error::Error;
@@ -80,8 +79,6 @@ struct Case {
     texts: Vec<String>,
     ours: Vec<f64>,
     theirs: Vec<f64>,
-    /// Tokens that llama.cpp evaluated.
-    their_tokens: u64,
     /// Percent of its questions for which llama.cpp chose walla's text.
     agreed: Option<f64>,
 }
@@ -149,9 +146,8 @@ impl Case {
         let output = peer(program, args, file.path()).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        let (ms, tokens) = evaluation(&text).ok_or_else(|| format!("no time in: {text}"))?;
-        self.theirs.push(ms);
-        (self.their_tokens, self.agreed) = (tokens, share(&text));
+        self.theirs.push(evaluation(&text).ok_or_else(|| format!("no time in: {text}"))?);
+        self.agreed = share(&text);
         Ok(())
     }
 
@@ -160,7 +156,6 @@ impl Case {
             "texts": self.texts.len(),
             "walla_ms": self.ours,
             "llama_cpp_ms": self.theirs,
-            "llama_cpp_tokens": self.their_tokens,
             "same_choice_percent": self.agreed,
         })
     }
@@ -171,7 +166,7 @@ fn peer(program: &Path, args: &Args, choices: &Path) -> Command {
     let threads = args.threads.to_string();
     let mut command = Command::new(program);
     command.arg("-m").arg(&args.model).arg("-bf").arg(choices);
-    command.args(["--multiple-choice", "-c", "4096", "-np", "128", "-kvu", "-ngl", layers]);
+    command.args(["--multiple-choice", "-c", "32", "-np", "128", "-kvu", "-ngl", layers]);
     command.args(["-t", &threads, "-tb", &threads]).args(args.llama_args.split_whitespace());
     command
 }
@@ -220,14 +215,19 @@ fn choices(prompt: &str, texts: &[String], scores: &[Score]) -> Vec<u8> {
     file
 }
 
-/// Milliseconds and tokens of llama.cpp's evaluation.
-fn evaluation(text: &str) -> Option<(f64, u64)> {
-    let line = text.lines().find(|line| line.contains("prompt eval time ="))?;
-    let (_, numbers) = line.split_once('=')?;
-    let mut words = numbers.split_whitespace();
-    let ms = words.next()?.parse().ok()?;
-    let tokens = words.find_map(|word| word.parse().ok())?;
-    Some((ms, tokens))
+/// Milliseconds of llama.cpp's evaluation: between two lines of its log, whose stamps are minutes,
+/// seconds, milliseconds and microseconds.
+fn evaluation(text: &str) -> Option<f64> {
+    let stamp = |end: &str| {
+        let before = text.split(end).next().filter(|before| before.len() < text.len())?;
+        let stamp = before.split_whitespace().rev().find(|word| word.matches('.').count() == 3)?;
+        // A line of progress may precede the stamp without a line break.
+        let others = |c: char| !c.is_ascii_digit() && c != '.';
+        let mut parts = stamp.rsplit(others).next()?.split('.').map(str::parse::<f64>);
+        let mut next = || parts.next()?.ok();
+        Some(60e3 * next()? + 1e3 * next()? + next()? + next()? / 1e3)
+    };
+    Some(stamp("Final result")? - stamp("calculating TruthfulQA score")?)
 }
 
 /// Percent of its questions that llama.cpp answered with the labeled text: the last line of the
@@ -253,9 +253,11 @@ mod tests {
 
     #[test]
     fn times_and_shares_of_the_peer_are_read() {
-        let text = "task\tacc_norm\n1\t100.00000000\n2\t50.00000000\n\nFinal result: 50.0 +/- 1\n\
-                    llama_perf_context_print: prompt eval time =    5025.20 ms /  2501 tokens (x)\n";
-        assert_eq!(evaluation(text), Some((5_025.2, 2_501)));
+        let text = "task\tacc_norm\n1\t100.00000000\n2\t50.00000000\n\n0.00.9 I x\n\
+                    tasks0.01.077.050 I multiple_choice_score : calculating TruthfulQA score over\n\
+                    1.21.989.500 I Final result: 50.0000 +/- 1\n";
+        let ms = evaluation(text).expect("two stamps");
+        assert!((ms - 80_912.45).abs() < 1e-6, "{ms}");
         assert_eq!(share(text), Some(50.0));
     }
 
