@@ -257,7 +257,7 @@ impl ChatTemplate {
             .unwrap_or_else(|| self.findings().prepare(messages, for_reply, None))
     }
 
-    /// Renders a conversation: any list of messages, see [`normalized`](Self::normalised).
+    /// Renders a conversation: any list of messages, see [`normalized`](Self::normalized).
     ///
     /// # Errors
     /// [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the limits;

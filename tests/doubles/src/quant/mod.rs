@@ -1,4 +1,4 @@
-//! The inverse of [`dequantize`](walla_model::dequantise): numbers to the block formats of ggml.
+//! The inverse of [`dequantize`](walla_model::dequantize): numbers to the block formats of ggml.
 
 mod pack;
 mod quantize;
