@@ -21,7 +21,7 @@ use std::time::Instant;
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::{Embedder, EmbedderOptions, Purpose};
-use walla_benches::{machine, output};
+use walla_benches::{machine, median, output};
 use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -188,10 +188,4 @@ fn text(tokenizer: &Tokenizer, tokens: usize, nth: usize) -> String {
         text = longer;
     }
     text
-}
-
-fn median(numbers: &[f64]) -> f64 {
-    let mut numbers = numbers.to_vec();
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }

@@ -11,6 +11,14 @@ use std::time::Duration;
 
 pub use synthetic::{synthetic, write_synthetic};
 
+/// The middle value, the upper one of two; 0 of no values.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
 /// The limit of a step's device time from an argument in milliseconds; 0: no limit.
 #[must_use]
 pub fn max_launch(ms: f64) -> Option<Duration> {

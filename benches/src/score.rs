@@ -23,7 +23,7 @@ use std::time::Instant;
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::{Engine, EngineOptions, FrameBudget, Score};
-use walla_benches::{machine, output};
+use walla_benches::{machine, median, output};
 use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -239,12 +239,6 @@ fn share(text: &str) -> Option<f64> {
         words.next()?.parse().ok().filter(|_| words.next().is_none())
     };
     text.lines().rev().find_map(numbers)
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ enum Line {
     Blank,
 }
 
-/// What a scanned character belongs to.
+/// The part of a source that a scanned character belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Code,
@@ -244,57 +244,55 @@ fn names(folder: &Path, module: &str) -> usize {
     exported(&code.join("\n"), &|name| names(&inner, name))
 }
 
-/// Names that the code of a module exports. `names_of` has those of a module in a file of its own.
+/// Names that the code of a module exports. `names_of` counts the names of a module in another
+/// file.
 fn exported(code: &str, names_of: &dyn Fn(&str) -> usize) -> usize {
-    let mut count = 0;
-    let mut depth = 0_usize;
+    let (mut count, mut depth) = (0, 0_usize);
     let mut rest = code;
-    while let Some(at) = rest.find(['{', '}', 'p', '\n']) {
+    while let Some(at) = rest.find(['{', '}', 'p']) {
+        let is_start = !rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
         let behind = &rest[at..];
-        let is_word = !rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        let item = behind.strip_prefix("pub ").filter(|_| is_word && depth == 0);
         rest = &behind[1..];
-        match (item, behind.as_bytes()[0]) {
-            (None, b'{') => depth += 1,
-            (None, b'}') => depth = depth.saturating_sub(1),
-            (None, _) => {}
-            (Some(item), _) => {
-                let end = item.find(';').unwrap_or(item.len());
-                let name = |keyword| item.strip_prefix(keyword)?.split([';', ' ', '{']).next();
-                if let Some(tree) = item.strip_prefix("use ") {
-                    count += leaves(&tree[..end.saturating_sub(4)]);
-                    rest = &item[end..];
-                } else if let Some(module) =
-                    name("mod ").filter(|_| item.find('{').is_none_or(|brace| end < brace))
-                {
-                    count += 1 + names_of(module);
-                } else if name("mod ").is_some() {
-                    let inner = block(item);
-                    count += 1 + exported(inner, names_of);
-                    let from = inner.as_ptr() as usize - item.as_ptr() as usize;
-                    rest = item[from + inner.len()..].strip_prefix('}').unwrap_or("");
-                } else {
-                    count += 1;
-                }
+        let item = behind.strip_prefix("pub ").filter(|_| is_start && depth == 0);
+        let Some(item) = item else {
+            match behind.as_bytes()[0] {
+                b'{' => depth += 1,
+                b'}' => depth = depth.saturating_sub(1),
+                _ => {}
             }
+            continue;
+        };
+        if let Some((tree, after)) = item.strip_prefix("use ").and_then(|tree| tree.split_once(';'))
+        {
+            count += leaves(tree);
+            rest = after;
+            continue;
+        }
+        count += 1;
+        let Some(module) = item.strip_prefix("mod ") else { continue };
+        let end = module.find([';', '{']).unwrap_or(module.len());
+        if module[end..].starts_with('{') {
+            let (inner, after) = split_block(&module[end + 1..]);
+            count += exported(inner, names_of);
+            rest = after;
+        } else {
+            count += names_of(module[..end].trim_end());
         }
     }
     count
 }
 
-/// The contents of the first braces.
-fn block(item: &str) -> &str {
-    let Some(start) = item.find('{') else { return "" };
+/// The code up to the brace that closes a block, and the code behind it.
+fn split_block(code: &str) -> (&str, &str) {
     let mut depth = 0_usize;
-    for (at, c) in item[start..].char_indices() {
+    for (at, c) in code.match_indices(['{', '}']) {
         match c {
-            '{' => depth += 1,
-            '}' if depth == 1 => return &item[start + 1..start + at],
-            '}' => depth -= 1,
-            _ => {}
+            "{" => depth += 1,
+            _ if depth == 0 => return (&code[..at], &code[at + 1..]),
+            _ => depth -= 1,
         }
     }
-    &item[start + 1..]
+    (code, "")
 }
 
 /// Names of a `use` tree: its parts between commas, without the groups.

@@ -1,4 +1,4 @@
-//! Counters of the engine for Bevy's diagnostics, and what the engine reports.
+//! Counters of the engine for Bevy's diagnostics, and types of its reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -227,7 +227,7 @@ impl AgentKnowledge {
         Self { reader: tags.into_iter().collect(), ..Self::default() }
     }
 
-    /// `recent`: memorised turns that are in the conversation.
+    /// `recent`: memorized turns that are in the conversation.
     fn recall(&self, memories: Vec<MemoryKey>, recent: usize) -> AgentRecall {
         AgentRecall {
             memories,

@@ -87,7 +87,7 @@ impl WallaPlugin {
         Self::of(EnginesOfApp::Several(engines))
     }
 
-    /// Steps of local engines: those that each frame grants, or as fast as the device allows
+    /// Steps of local engines: a number that each frame grants, or as fast as the device allows
     /// ([`Pacing::FreeRunning`], for tools and robots that do not share the device). A step is at
     /// most one token of each agent. Default: one step per frame, which at 60 frames a second is
     /// far faster than speech; `0` steps count as `1`. An app whose only engine is not local fails
@@ -165,7 +165,7 @@ impl WallaPlugin {
     /// defects, cutscenes and tests: all that the app asks, and every token. An existing recording
     /// is replaced. It contains personas and conversations. The resource
     /// [`WallaRecorder`](crate::WallaRecorder) has its state. A recording that fails ends with a
-    /// warning in the log, and the game goes on.
+    /// warning in the log, and the game continues.
     ///
     /// With one local engine, `walla replay FILE --model MODEL` repeats the session and compares
     /// every token. With other engines [`EngineSetup::replay_from`] can replay it only.

@@ -405,22 +405,24 @@ impl Engine {
         // evaluated prompt.
         let agents = texts.len().div_ceil(TEXTS_OF_AN_AGENT).clamp(1, MAX_SCORING_AGENTS);
         let size = texts.len().div_ceil(agents).max(1);
-        let agents: Vec<Agent> = (0..agents).map(|_| self.agent("")).collect();
         // Scores of the part from this text on.
         let ask = |agent: &Agent, from: usize| {
             let part = texts.iter().skip(from).take(size);
             agent.ask_with(prompt.clone(), AskOptions::score(part))
         };
-        let parts = agents.iter().enumerate().map(|(n, agent)| (n * size, ask(agent, n * size)));
-        let parts: Vec<_> = parts.collect();
-        let mut scores = Vec::with_capacity(texts.len());
-        for (before, reply) in parts {
-            let part = match (reply.scores().await, agents.first()) {
+        let first = self.agent("");
+        let reply = ask(&first, 0);
+        let begin = |from| {
+            let agent = self.agent("");
+            (from, ask(&agent, from), agent)
+        };
+        let others: Vec<_> = (size..texts.len()).step_by(size).map(begin).collect();
+        let mut scores = reply.scores().await?;
+        for (before, reply, _agent) in others {
+            let part = match reply.scores().await {
                 // Without a slot that it could wait for, an agent that has one does its work.
-                (Err(ReplyError::TooManyAgents { .. }), Some(first)) if before > 0 => {
-                    ask(first, before).scores().await?
-                }
-                (part, _) => part?,
+                Err(ReplyError::TooManyAgents { .. }) => ask(&first, before).scores().await?,
+                part => part?,
             };
             let of_all = |score: Score| Score { index: before as u32 + score.index, ..score };
             scores.extend(part.into_iter().map(of_all));

@@ -50,8 +50,8 @@ struct Inner {
     divided: Mutex<Option<Divided>>,
 }
 
-/// A frame budget that is divided with the embedding model: the engine has what is left, so the
-/// budget of the host is here.
+/// A frame budget that is divided with the embedding model: the engine has the rest, so the budget
+/// of the host is here.
 #[derive(Clone, Copy, Debug)]
 struct Divided {
     host: FrameBudget,

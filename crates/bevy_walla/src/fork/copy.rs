@@ -46,7 +46,7 @@ fn fork(world: &mut World, source: Entity, copy: Entity) {
     if world.get_entity(copy).is_ok()
         && let Ok(mut source) = world.get_entity_mut(source)
     {
-        // The speech and the list of memorized turns begin anew.
+        // The speech and the list of memorized turns begin empty.
         source.clone_with_opt_in(copy, |parts| {
             parts.without_required_components(|parts| {
                 parts.allow::<Parts>();

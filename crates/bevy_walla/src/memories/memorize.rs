@@ -62,7 +62,7 @@ impl RememberCommands for Commands<'_, '_> {
 }
 
 /// Turns of the conversation become entries of the agent's [`AgentMemory`], so that it remembers
-/// what the engine's context no longer holds. [`MemoryTexts`] has their texts.
+/// turns that the engine's context no longer holds. [`MemoryTexts`] has their texts.
 ///
 /// Exchanges become entries when their replies end, observations
 /// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
@@ -165,7 +165,7 @@ fn memorize(
     }
 }
 
-/// An agent that memorises its conversation.
+/// An agent that memorizes its conversation.
 type Talking = (
     Entity,
     &'static mut AgentMemory,

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryTurn<'a> {
-    /// The agent that memorises.
+    /// The agent that memorizes.
     pub agent: Entity,
     /// Its [`Name`].
     pub agent_name: Option<&'a str>,

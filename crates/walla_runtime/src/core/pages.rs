@@ -79,7 +79,7 @@ impl Core {
         let options = self.kv.ledger().options();
         let agent = self.agents.get(slot)?;
         let own = self.kv.len(slot);
-        let (page, window) = (options.page_tokens, agent.penalty_window());
+        let page = options.page_tokens;
         let mut best = None;
         for (other, source) in self.agents.iter().filter(|&(other, _)| other != slot) {
             let evaluated = source.sequence.evaluated();
@@ -94,9 +94,7 @@ impl Core {
             {
                 continue;
             }
-            let tokens =
-                agent.sequence.prefix_of(&source.sequence, window).min(agent.most_shared());
-            let tokens = tokens / page * page;
+            let tokens = agent.prefix_of(&source.sequence) / page * page;
             if tokens >= needed {
                 best = Some((tokens, other));
             }
@@ -118,7 +116,7 @@ impl Core {
         }
         let (page, own) = (self.kv.ledger().options().page_tokens, self.kv.len(slot));
         let needed = (own / page + PREFIX_PAGES_MIN) * page;
-        let tokens = agent.sequence.tokens();
+        let tokens = agent.shareable();
         leaders.iter().any(|&(submitted, urgency, other)| {
             let Some(leader) = self.agents.get(other) else { return false };
             let theirs = &leader.sequence;
@@ -136,8 +134,7 @@ impl Core {
             if !is_ahead && in_flight <= evaluated {
                 return false;
             }
-            let common = theirs.common_with(tokens).min(theirs.exact()).min(agent.most_shared());
-            let common = common / page * page;
+            let common = theirs.common_with(tokens).min(theirs.exact()) / page * page;
             // A recurrent state is shared by a snapshot, for which the leader stops.
             let is_shared = !self.kv.is_recurrent()
                 || submitted <= common

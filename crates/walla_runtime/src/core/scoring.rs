@@ -53,15 +53,9 @@ impl Scoring {
 
 impl AgentState {
     /// Position of the first row with an output, if texts are scored.
-    fn first_scored(&self) -> Option<u32> {
+    pub fn first_scored(&self) -> Option<u32> {
         let reply = self.reply.as_ref().filter(|reply| reply.scoring.is_some())?;
         Some(reply.usage.prompt_tokens.saturating_sub(1))
-    }
-
-    /// Tokens at the beginning of the sequence that another sequence's tokens may replace: none
-    /// with outputs.
-    pub fn most_shared(&self) -> u32 {
-        self.first_scored().unwrap_or(u32::MAX)
     }
 
     /// The token behind a position, if its log-probability is wanted.

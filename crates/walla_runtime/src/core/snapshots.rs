@@ -390,10 +390,8 @@ impl Core {
     pub(super) fn restore_snapshot(&mut self, slot: usize) -> u32 {
         let own = self.kv.len(slot);
         let Some(agent) = self.agents.get(slot) else { return 0 };
-        let window = agent.penalty_window();
-        let is_longer = |tokens: u32| tokens > own && tokens <= agent.most_shared();
         let snapshot = self.kv.longest_snapshot(|tokens, reached| {
-            is_longer(tokens.len() as u32) && agent.sequence.begins_with(tokens, reached, window)
+            tokens.len() as u32 > own && agent.begins_with(tokens, reached)
         });
         let is_whole = |&(other, source): &(usize, &super::agents::AgentState)| {
             let evaluated = source.sequence.evaluated();
@@ -401,9 +399,9 @@ impl Core {
             // An agent of this step has reserved pages, without one for a copy of its last page.
             other != slot
                 && !self.scheduler.includes(other)
-                && is_longer(evaluated.len() as u32)
+                && evaluated.len() as u32 > own
                 && evaluated.len() as u32 == self.kv.len(other)
-                && agent.sequence.begins_with(evaluated, reached, window)
+                && agent.begins_with(evaluated, reached)
         };
         let whole = self.agents.iter().filter(is_whole);
         let whole = whole.map(|(other, _)| (self.kv.len(other), other)).max();

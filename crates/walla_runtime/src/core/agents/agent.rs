@@ -178,6 +178,26 @@ impl AgentState {
         }
     }
 
+    /// The known tokens that can be taken from another agent's cache: none with outputs.
+    pub fn shareable(&self) -> &[TokenId] {
+        let tokens = self.sequence.tokens();
+        let end = self.first_scored().map_or(tokens.len(), |first| first as usize);
+        tokens.get(..end).unwrap_or(tokens)
+    }
+
+    /// Prefix of the known tokens that can be taken from the cache of the `source` sequence.
+    pub fn prefix_of(&self, source: &SequenceState) -> u32 {
+        let prefix = self.sequence.prefix_of(source, self.penalty_window());
+        prefix.min(self.shareable().len() as u32)
+    }
+
+    /// Whether the known tokens begin with the `tokens` of a whole sequence that has had `reached`
+    /// tokens, and all of it can be used.
+    pub fn begins_with(&self, tokens: &[TokenId], reached: u32) -> bool {
+        tokens.len() <= self.shareable().len()
+            && self.sequence.begins_with(tokens, reached, self.penalty_window())
+    }
+
     /// Number of earlier tokens that the agent's penalties consider.
     pub fn penalty_window(&self) -> u32 {
         let sampling = &self.spec.sampling;
