@@ -310,8 +310,8 @@ impl MemoryService {
 ///
 /// Without an embedding model, entries are found by their words (BM25). With one, they are found by
 /// words and meaning. It runs on the CPU, on a thread of low priority, within
-/// [`RecallOptions::embed_budget`]: while it works, the frame budget of an engine on the CPU is
-/// lower by as much.
+/// [`RecallOptions::embed_budget`]: while it works, the frame budget of each engine on the CPU is
+/// lower by as much, but at most by half.
 ///
 /// # Examples
 /// ```no_run

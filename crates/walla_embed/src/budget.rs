@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frames of work that a batch may take before the rest is forgiven, as in the engine's budget.
-const MAX_DEBT_FRAMES: u32 = 16;
+/// Budgets of debt that a batch may leave before the rest is forgiven, as in the engine.
+const MAX_DEBT_FRAMES: u32 = 15;
 /// The value of no budget, or of frames that only the host grants.
 const NONE: u64 = u64::MAX;
 /// Bounds of the time between frames: a longer one is beyond the clock.
@@ -176,7 +176,7 @@ mod tests {
             grants.frame();
             account.tokens(&grants) > Some(0)
         });
-        assert_eq!(frames, Some(17));
+        assert_eq!(frames, Some(16));
         grants.set(None);
         assert_eq!(account.tokens(&grants), None);
     }

@@ -205,7 +205,7 @@ impl Embedder {
     /// Limits the computing time: a batch begins only while time of a [frame](Self::frame) is left.
     ///
     /// As with the engine's budget, a batch that takes longer is deducted from later frames, up to
-    /// 16 of them, so the budget holds on average; unused time does not add up. Batches have as
+    /// 15 of them, so the budget holds on average; unused time does not add up. Batches have as
     /// many texts as are predicted to fit, and at least one. `None`: no limit, and frames have no
     /// effect. A budget of zero pauses.
     pub fn set_budget(&self, budget: Option<Duration>) {

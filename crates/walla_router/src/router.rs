@@ -405,6 +405,15 @@ impl EngineClient for Router {
         self.engines.set_budget(budget);
     }
 
+    /// From each engine on the processor.
+    fn set_reserved(&self, time: Duration) {
+        let mut locked = self.lock();
+        locked.state.reserved = time;
+        for child in &locked.state.children {
+            child.client.set_reserved(time);
+        }
+    }
+
     /// That of all engines, otherwise that of the default engine.
     fn budget(&self) -> Option<FrameBudget> {
         let mut locked = self.lock();

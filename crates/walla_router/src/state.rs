@@ -43,6 +43,8 @@ pub(crate) struct State {
     /// The budget that was divided last, and the engines that it was divided among.
     pub shared: Option<FrameBudget>,
     pub sharing: Vec<Share>,
+    /// Time of each frame that the host's other work on the processor has reserved.
+    pub reserved: Duration,
     pub is_paused: bool,
     pub is_stopped: bool,
     pub waker: Option<Waker>,
@@ -69,6 +71,7 @@ impl State {
             budget: None,
             shared: None,
             sharing: Vec::new(),
+            reserved: Duration::ZERO,
             is_paused: false,
             is_stopped: false,
             waker: None,
@@ -98,6 +101,7 @@ impl State {
         if self.is_paused {
             client.set_paused(true);
         }
+        client.set_reserved(self.reserved);
         if let Some(waker) = &self.waker {
             client.register_waker(waker);
             waker.wake_by_ref();

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
@@ -25,6 +26,8 @@ pub(crate) struct ClientKey(pub u32);
 pub(crate) enum Control {
     /// Device time of a frame.
     Budget(FrameBudget),
+    /// Time of each frame that other work on the processor has reserved.
+    Reserved(Duration),
     /// Tokens that the KV pool may hold.
     KvTokens(u32),
 }

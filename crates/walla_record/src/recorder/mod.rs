@@ -306,6 +306,10 @@ impl EngineClient for Recorder {
         self.client.set_budget(budget);
     }
 
+    fn set_reserved(&self, time: Duration) {
+        self.client.set_reserved(time);
+    }
+
     fn budget(&self) -> Option<FrameBudget> {
         self.client.budget()
     }

@@ -34,6 +34,8 @@ pub(super) struct Budget {
     governor: Governor,
     /// The budget as the host set it.
     setting: FrameBudget,
+    /// Time that other work on the processor has reserved.
+    reserved: Duration,
     is_gpu: bool,
     /// Whether the budget applies to free-running clients.
     holds_for_all: bool,
@@ -73,6 +75,7 @@ impl Budget {
         Self {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
             setting: options.budget,
+            reserved: Duration::ZERO,
             is_gpu,
             holds_for_all: options.budget_free_running,
             begun_micros: None,
@@ -88,8 +91,18 @@ impl Budget {
 
     pub fn set(&mut self, budget: FrameBudget) {
         self.setting = budget;
-        self.governor.set_budget(budget.of_device(self.is_gpu).map(micros));
         self.holds_for_all = true;
+        self.update_governor();
+    }
+
+    pub fn set_reserved(&mut self, time: Duration) {
+        self.reserved = time;
+        self.update_governor();
+    }
+
+    fn update_governor(&mut self) {
+        let budget = self.setting.without(self.reserved, self.is_gpu);
+        self.governor.set_budget(budget.map(micros));
     }
 
     /// Number of frames, and of steps that no frame limits.
@@ -185,8 +198,8 @@ impl Budget {
     /// Continues the settings and counters of another device, but not its costs.
     pub fn inherit(&mut self, other: &Self) {
         self.governor.inherit(&other.governor);
-        self.setting = other.setting;
-        self.governor.set_budget(self.setting.of_device(self.is_gpu).map(micros));
+        (self.setting, self.reserved) = (other.setting, other.reserved);
+        self.update_governor();
         self.holds_for_all = other.holds_for_all;
         self.begun_micros = other.begun_micros;
         self.ticks = other.ticks;

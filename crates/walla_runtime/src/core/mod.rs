@@ -306,6 +306,7 @@ impl EngineCore for Core {
     fn control(&mut self, control: Control) {
         match control {
             Control::Budget(budget) => self.budget.set(budget),
+            Control::Reserved(time) => self.budget.set_reserved(time),
             Control::KvTokens(tokens) => self.limit_kv(tokens),
         }
     }
