@@ -12,8 +12,8 @@
 //! members that other servers have too: `top_k`, `min_p`, `repetition_penalty`,
 //! `structured_outputs` (regular expression, choice, Lark grammar), `priority` (lower first),
 //! `chat_template_kwargs.enable_thinking`, `reasoning_content` and `stop_reason` of a reply, `id`
-//! of a token. Members that would change the reply and that the engine does not have are refused
-//! with status 400; unknown ones are ignored. An error has the form of the protocol too, and names
+//! of a token. Members of the protocol that would change the reply and that the engine does not have
+//! are refused with status 400; members that the protocol does not have are ignored. An error has the form of the protocol too, and names
 //! the member: `messages[2].tool_call_id`.
 //!
 //! Each request is a separate agent, and all of them run in one batch. An agent is kept for a
