@@ -72,8 +72,8 @@ pub trait EngineClient: Send + Sync + 'static {
     /// machine.
     fn set_budget(&self, _budget: FrameBudget) {}
 
-    /// Reserves time of each frame on the processor for work of this client outside the engine; zero
-    /// ends that. While it is reserved, engines on the CPU have a smaller
+    /// Reserves time of each frame on the processor for work of this client outside the engine;
+    /// zero ends that. While it is reserved, engines on the CPU have a smaller
     /// [share](FrameBudget::without) of the budget, which itself does not change. Without effect on
     /// an engine that uses no processor of this machine.
     fn set_reserved(&self, _time: Duration) {}
