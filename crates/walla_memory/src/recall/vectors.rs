@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;
 
 use walla_embed::{EmbedError, Embedder, Embedding, Pending, Purpose, TrySubmitError};
-use walla_memory::EntryId;
 
-use crate::MemoryKey;
-use crate::mirror::Mirror;
+use super::mirror::Mirror;
+use crate::{EntryId, MemoryKey};
 
 /// Texts of one request in the background: a request is not interrupted, and a question waits for
 /// the one in work.

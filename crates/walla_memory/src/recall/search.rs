@@ -6,9 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use walla_embed::answer::{Gone, Wanted};
-use walla_memory::{Entry, EntryId, Query, Tags, Weights};
 
-use crate::MemoryKey;
+use crate::{Entry, EntryId, MemoryKey, Query, Tags, Weights};
 
 /// A search of a host. An ask of an [agent with memories](crate::RecallClient::set_agent) searches
 /// by itself.

@@ -1,4 +1,5 @@
-//! The handle of the thread.
+//! The thread that finds entries at each ask, and its handle. The rules are at the top of the
+//! crate.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,12 +10,25 @@ use atomic_waker::AtomicWaker;
 use crossbeam_queue::SegQueue;
 use walla_embed::Embedder;
 use walla_embed::answer::{Answer, Wanted, answer};
-use walla_memory::{SavedStore, Store};
 use walla_runtime::EngineClient;
 
-use crate::memory::Change;
-use crate::search::{Found, PendingSearch};
-use crate::{Memory, MemoryKey, RecallClient, RecallOptions, Search, UpdateError, worker};
+use crate::{SavedStore, Store, UpdateError};
+
+mod client;
+mod held;
+mod memory;
+mod mirror;
+mod options;
+mod search;
+mod vectors;
+mod worker;
+
+pub use client::RecallClient;
+pub use memory::{Memory, MemoryKey};
+pub use options::{AgentRecall, EXCHANGE_TAG, OBSERVATION_TAG, RecallOptions};
+pub use search::{Found, FoundEntry, PendingSearch, Search};
+
+use memory::Change;
 
 /// A message to the thread.
 #[derive(Debug)]

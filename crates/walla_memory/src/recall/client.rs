@@ -13,7 +13,7 @@ use walla_runtime::{
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
+use super::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.

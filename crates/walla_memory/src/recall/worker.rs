@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use walla_embed::Pending;
 use walla_embed::answer::{Answer, thread_waker};
-use walla_memory::{Hit, Query, SearchError, Store, search};
 
-use crate::memory::Change;
-use crate::recall::{Message, Shared};
-use crate::search::{Found, FoundEntry};
-use crate::vectors::{Mirrors, QueueFull, Vectors};
-use crate::{MemoryKey, Search};
+use super::memory::Change;
+use super::vectors::{Mirrors, QueueFull, Vectors};
+use super::{Message, Shared};
+use crate::{
+    Found, FoundEntry, Hit, MemoryKey, Query, SavedStore, Search, SearchError, Store, search,
+};
 
 /// Time after which a search tries again if the queue of the embedding model is full: others may
 /// use the model too, and their requests do not wake this thread.
@@ -48,7 +48,7 @@ struct Job {
 enum Item {
     Change(MemoryKey, Change),
     Close(MemoryKey),
-    Save(MemoryKey, Answer<walla_memory::SavedStore>),
+    Save(MemoryKey, Answer<SavedStore>),
     Search(Box<Job>),
 }
 
