@@ -136,6 +136,7 @@ impl Memory {
     /// # Errors
     /// [`EntryError`]: the entry is invalid, or exceeds the limits alone. The memory is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
+        // Zero is the time of an entry that states none: see the docs of `add`.
         if !entry.time.is_zero() {
             return self.insert(entry);
         }
@@ -264,6 +265,7 @@ impl Memory {
     pub(crate) fn changes_for(&mut self, shared: &Arc<Shared>) -> &mut Vec<Change> {
         self.date(shared.now());
         if !self.is_known_to(shared) {
+            // Another service has an index of it, which nothing would remove later.
             self.forget(None);
             self.changes.push(Change::Replace(Arc::clone(&self.store)));
             if self.store.vectors_len() > 0 {
@@ -309,6 +311,7 @@ impl PartialEq for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        // The thread drops them: freeing a large lore takes longer than a frame may.
         let entries = std::mem::take(&mut self.store);
         self.forget(Some(entries));
     }

@@ -35,6 +35,7 @@ impl Mirror {
             Change::Add(entry) => {
                 let is_recent = is_of_conversation(&entry);
                 // The host's copy has accepted it.
+                // Both copies evict alike, because eviction depends on the entries alone.
                 let Ok(added) = self.store.add(entry) else { return };
                 for (id, _) in added.evicted {
                     self.unembedded.remove(&id);

@@ -29,6 +29,7 @@ pub use options::{AgentRecall, EXCHANGE_TAG, OBSERVATION_TAG, RecallOptions};
 pub use search::{Found, FoundEntry, PendingSearch, Search};
 
 use memory::Change;
+use worker::Job;
 
 /// A message to the thread.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) enum Message {
     Change(MemoryKey, Change),
     /// Ends the index of a memory, and drops the host's entries.
     Close(MemoryKey, Option<Arc<Store>>),
-    Search(Search, Answer<Found>),
+    Search(Box<Job>),
     Save(MemoryKey, Answer<SavedStore>),
     Embedder(Option<Embedder>),
 }
@@ -110,6 +111,7 @@ impl Shared {
 
     /// Starts the thread, once.
     fn start(self: &Arc<Self>) {
+        // Most programs with this crate in their build have no memories: no thread for them.
         if self.is_started.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -223,11 +225,13 @@ impl Recall {
         }
         let (queued, most) =
             (shared.queued_bytes.load(Ordering::Relaxed), self.options().max_queued_bytes);
+        // Checked before, not with the new bytes: one memory may be larger than the limit.
         if queued > most {
             return Err(UpdateError::Full { queued, most });
         }
         let key = memory.key();
         for change in memory.changes_for(shared).drain(..) {
+            // Added before the thread can take it, so that the count is never below zero.
             shared.queued_bytes.fetch_add(change.bytes(), Ordering::Relaxed);
             shared.send(Message::Change(key, change));
         }
@@ -245,7 +249,7 @@ impl Recall {
         host: Option<Arc<AtomicWaker>>,
     ) -> Wanted<Found> {
         let (answer, wanted) = answer(host);
-        self.owner.0.send(Message::Search(search, answer));
+        self.owner.0.send(Message::Search(Box::new(Job::new(search, answer))));
         wanted
     }
 

@@ -37,6 +37,7 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// The part of a text that is searched.
 pub(crate) fn searched(text: &str) -> Arc<str> {
+    // A pasted page would cost an embedding model its whole budget.
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].into()
 }
 
