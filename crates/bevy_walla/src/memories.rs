@@ -10,8 +10,8 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_memory::{AgentRecall, MemoryKey, RecallClient};
 use walla_memory::{Entry, EntryError, LoadError, LoreError, SavedStore, StoreLimits, Tags};
-use walla_recall::{AgentRecall, MemoryKey, RecallClient};
 
 use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
@@ -28,7 +28,7 @@ pub use memorize::{Memorizes, Remember, RememberCommands};
 pub use texts::{MemoryTexts, MemoryTurn};
 
 pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
-pub use walla_recall::{
+pub use walla_memory::{
     EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
     RecallStats, Search,
 };
@@ -68,7 +68,7 @@ pub use walla_recall::{
 )]
 #[require(AgentKnowledge)]
 #[component(on_add = added)]
-pub struct AgentMemory(walla_recall::Memory);
+pub struct AgentMemory(walla_memory::Memory);
 
 /// A memory without the plugin would be found by nothing.
 fn added(mut world: DeferredWorld, context: HookContext) {
@@ -104,7 +104,7 @@ struct HasWarned;
     derive(Reflect),
     reflect(opaque, Resource, Default, Clone, Debug, PartialEq)
 )]
-pub struct Lore(walla_recall::Memory);
+pub struct Lore(walla_memory::Memory);
 
 macro_rules! entries {
     ($owner:ident) => {
@@ -113,7 +113,7 @@ macro_rules! entries {
             /// returns the evicted entries.
             ///
             /// An entry of time zero, as [`Entry::new`] makes it, happens now: it gets the
-            /// [`MemoryTime`] of the end of this frame. [`add_at`](walla_recall::Memory::add_at)
+            /// [`MemoryTime`] of the end of this frame. [`add_at`](walla_memory::Memory::add_at)
             /// states any time.
             ///
             /// # Errors
@@ -134,20 +134,20 @@ macro_rules! entries {
             /// # Errors
             /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
             pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
-                walla_recall::Memory::load(saved, limits).map(Self)
+                walla_memory::Memory::load(saved, limits).map(Self)
             }
         }
 
         impl core::ops::Deref for $owner {
-            type Target = walla_recall::Memory;
+            type Target = walla_memory::Memory;
 
-            fn deref(&self) -> &walla_recall::Memory {
+            fn deref(&self) -> &walla_memory::Memory {
                 &self.0
             }
         }
 
         impl core::ops::DerefMut for $owner {
-            fn deref_mut(&mut self) -> &mut walla_recall::Memory {
+            fn deref_mut(&mut self) -> &mut walla_memory::Memory {
                 &mut self.0
             }
         }
@@ -161,7 +161,7 @@ impl AgentMemory {
     /// No entries, with these limits.
     #[must_use]
     pub fn new(limits: StoreLimits) -> Self {
-        Self(walla_recall::Memory::new(limits))
+        Self(walla_memory::Memory::new(limits))
     }
 }
 
@@ -172,7 +172,7 @@ impl Lore {
     /// # Errors
     /// [`LoreError`], which names the line.
     pub fn from_text(text: &str) -> Result<Self, LoreError> {
-        walla_recall::Memory::from_lore_text(text).map(Self)
+        walla_memory::Memory::from_lore_text(text).map(Self)
     }
 
     /// The entries of a JSON array
@@ -181,14 +181,14 @@ impl Lore {
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
     pub fn from_json(json: &str) -> Result<Self, LoreError> {
-        walla_recall::Memory::from_lore_json(json).map(Self)
+        walla_memory::Memory::from_lore_json(json).map(Self)
     }
 }
 
 impl Default for Lore {
     /// No entries.
     fn default() -> Self {
-        Self(walla_recall::Memory::new(StoreLimits::lore()))
+        Self(walla_memory::Memory::new(StoreLimits::lore()))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use walla_recall::{AgentRecall, RecallClient};
+use walla_memory::{AgentRecall, RecallClient};
 use walla_runtime::{
     AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
     Detail, Prompt, ReplyError, Score, Turn,
@@ -250,7 +250,7 @@ impl Agent {
     /// none. At an ask, matching entries are found on another thread, and are part of the prompt as
     /// [`Notes`](crate::Notes).
     ///
-    /// The memories are sent by [`Recall::update`](crate::recall::Recall::update) of
+    /// The memories are sent by [`Recall::update`](crate::memory::Recall::update) of
     /// [`Engine::recall`](crate::Engine::recall). A [fork](Self::fork) knows the same memories.
     pub fn set_recall(&self, recall: Option<AgentRecall>) {
         if let Some(changes) = &self.changes {

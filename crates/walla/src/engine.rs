@@ -14,7 +14,7 @@ use walla_runtime::{
 };
 
 use walla_embed::{EmbedError, Embedding, Purpose};
-use walla_recall::{Recall, RecallClient, RecallOptions};
+use walla_memory::{Recall, RecallClient, RecallOptions};
 
 use crate::agent::Agent;
 use crate::dispatcher::{BoundsMax, Dispatcher};
@@ -431,12 +431,12 @@ impl Engine {
     }
 
     /// The memories of this engine's agents: [`Recall::update`] sends the changes of a
-    /// [`Memory`](crate::recall::Memory), [`Agent::set_recall`] states who knows it.
+    /// [`Memory`](crate::memory::Memory), [`Agent::set_recall`] states who knows it.
     ///
     /// # Examples
     /// ```no_run
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// use walla::recall::{AgentRecall, Entry, Memory};
+    /// use walla::memory::{AgentRecall, Entry, Memory};
     ///
     /// let engine = walla::Engine::start(walla::EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
     /// let mut lore = Memory::from_lore_text(&std::fs::read_to_string("lore.txt")?)?;

@@ -1,5 +1,5 @@
 //! A result that one thread stores and another takes: the channel of this crate and of
-//! `walla_recall`. `futures-channel` and tokio would add crates to a game's build.
+//! `walla_memory`. `futures-channel` and tokio would add crates to a game's build.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
-use walla_recall::{Recall, RecallClient};
+use walla_memory::{Recall, RecallClient};
 use walla_runtime::{
     AgentId, AskOptions, Command, Event, FinishReason, MAX_ASKS_WAITING, Prompt, ReplyError,
     ReplyId, Score, SentenceSplitter, Turn,

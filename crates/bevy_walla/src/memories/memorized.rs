@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bevy_ecs::prelude::*;
+use walla_memory::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_memory::{Entry, EntryId};
-use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
 use super::AgentMemory;

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
-use walla_recall::{MemoryKey, Recall, RecallClient};
+use walla_memory::{MemoryKey, Recall, RecallClient};
 
 use super::memorized::Memorized;
 use super::{AgentKnowledge, AgentMemory, Lore, MemoryService, MemoryTime};

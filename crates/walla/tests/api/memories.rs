@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
+use walla::memory::{AgentRecall, Entry, Memory, RecallOptions};
 use walla::{
     AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Purpose,
 };

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use walla_memory::{Query, Tags, Weights};
 use walla_runtime::Notes;
 
-use crate::MemoryKey;
+use crate::{MemoryKey, Query, Tags, Weights};
 
 /// Tag of entries that are exchanges of a conversation.
 pub const EXCHANGE_TAG: &str = "exchange";

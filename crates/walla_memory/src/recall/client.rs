@@ -12,7 +12,7 @@ use walla_runtime::{
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
+use super::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.
@@ -147,6 +147,8 @@ impl Inner {
                 Held::Ask { command, recall, mut wanted, until } => match wanted.try_take() {
                     Some(Ok(found)) => with_notes(command, &recall, &found),
                     Some(Err(_)) => command,
+                    // The command behind it ends this reply: waiting for a search would only delay
+                    // both.
                     None if at_once => command,
                     None if until.is_none_or(|until| Instant::now() < until) => {
                         of_agent.held.push_front(Held::Ask { command, recall, wanted, until });
@@ -166,6 +168,7 @@ impl Inner {
             match self.client.try_send(command) {
                 Ok(()) => {}
                 Err(TrySendError::Full(command)) => {
+                    // In front again: nothing of this agent may overtake it.
                     of_agent.held.push_front(match fork {
                         Some(is_sent) => Held::Fork { command, is_sent },
                         None => Held::Other(command),
@@ -175,6 +178,7 @@ impl Inner {
                 Err(TrySendError::Closed(command)) => self.end(command),
             }
             *held -= 1;
+            // Only now: the engine must know the copy before the first command of the copy.
             if let Some(is_sent) = fork {
                 is_sent.store(true, Ordering::Relaxed);
             }
@@ -219,6 +223,8 @@ impl EngineClient for RecallClient {
             return self.inner.client.try_send(command);
         }
         if ends_waits(&command) {
+            // The asks go first, without notes: the engine cannot cancel a reply that it does not
+            // know.
             if self.inner.release_agent(&mut agents, id, true).is_err() {
                 return Err(TrySendError::Full(command));
             }
@@ -241,6 +247,7 @@ impl EngineClient for RecallClient {
         };
         known.observe(&command);
         let search = known.search(&command, now);
+        // A command without a search passes only if no earlier one of its agent waits.
         let passes = search.is_none() && known.held.is_empty();
         if passes {
             agents.copy_texts(&command);
@@ -249,6 +256,7 @@ impl EngineClient for RecallClient {
         if held >= MAX_HELD {
             return Err(TrySendError::Full(command));
         }
+        // Otherwise it would be held for an engine that never answers, and its refusal come late.
         if self.inner.client.state().is_over() {
             return Err(TrySendError::Closed(command));
         }
@@ -279,6 +287,7 @@ impl EngineClient for RecallClient {
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         self.inner.release(&mut self.inner.agents());
+        // A host without frames reserves it here, all others in `frame`.
         if self.inner.recall.options().frame_time.is_some() {
             self.inner.reserve();
         }
@@ -334,6 +343,7 @@ impl EngineClient for RecallClient {
     fn max_wait(&self) -> Option<Duration> {
         let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
+        // Nothing else wakes a host without frames when the embedding model has ended its work.
         let is_reserved = self.inner.is_reserved.load(Ordering::Relaxed);
         let until = (is_held || (options.frame_time.is_some() && is_reserved))
             .then(|| options.max_time.clamp(Duration::from_millis(1), Duration::from_millis(100)));
