@@ -62,14 +62,6 @@ impl Embedder {
         Self::from_gguf(Gguf::open(path)?, options)
     }
 
-    /// Loads a model that is a part of the program.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_static(bytes: &'static [u8], options: EmbedderOptions) -> Result<Self, LoadError> {
-        Self::from_gguf(Gguf::from_static(bytes)?, options)
-    }
-
     /// Loads the model of an open file. Blocks while it loads.
     ///
     /// # Errors

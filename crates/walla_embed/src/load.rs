@@ -25,9 +25,6 @@ const MAX_DECODER_ROWS: u32 = 512;
 
 /// Loads the model of a file, in the calling thread.
 pub(crate) fn load(file: &Gguf, options: EmbedderOptions) -> Result<Model, LoadError> {
-    if let Some(wrong) = options.wrong() {
-        return Err(LoadError::Options(wrong));
-    }
     let asked = options.max_context_tokens.unwrap_or(u32::MAX);
     let spec = EmbeddingSpec::from_gguf(file, asked.min(DECODER_CONTEXT))?;
     let pooling = options.pooling.or(spec.pooling).ok_or(LoadError::NoPooling)?;

@@ -4,8 +4,8 @@ use walla_types::TokenId;
 
 use crate::unmarked::{Beginning, Closing, Syntax, beginning};
 use crate::{
-    ActionSet, CallError, CallLimits, CallMarkers, CallParser, Delimiter, Input,
-    MAX_DELIMITER_BYTES, MalformedCall, ParsedCall, Progress, unmarked_start,
+    ActionSet, CallError, CallMarkers, CallParser, Delimiter, Input, MAX_DELIMITER_BYTES,
+    MalformedCall, ParsedCall, Progress, unmarked_start,
 };
 
 /// The treatment of calls of known actions without the markers of the model's format.
@@ -123,7 +123,7 @@ impl CallReader {
     pub fn new(markers: CallMarkers) -> Self {
         Self {
             markers,
-            parser: CallParser::new(&markers, CallLimits::default()),
+            parser: CallParser::new(&markers, CallParser::MAX_BYTES),
             held: Vec::new(),
             text: Vec::new(),
             unmarked: None,
@@ -144,7 +144,7 @@ impl CallReader {
         held.clear();
         text.clear();
         let (markers, held, text) = (*markers, std::mem::take(held), std::mem::take(text));
-        let parser = CallParser::new(&markers, CallLimits { max_bytes });
+        let parser = CallParser::new(&markers, max_bytes);
         *self = Self { parser, held, text, unmarked, max_bytes, ..Self::new(markers) };
     }
 
