@@ -15,7 +15,7 @@ use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::{LoadSettings, Staging};
-use crate::lower::{Lowering, WARPGROUP_KERNELS, Workspace};
+use crate::lower::{WARPGROUP_KERNELS, Workspace};
 use crate::measure;
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
@@ -324,29 +324,26 @@ impl Device for CudaDevice {
         // Copies of weights may still be in flight.
         self.context.synchronize()?;
         self.staging.release_buffers();
-        let facts = &self.context.gpu().facts;
-        let workspace = Workspace::of(&self.resources, facts, self.warpgroups, &programs)?;
-        let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
+        let mut workspace = Workspace::new(&programs);
+        for program in &programs {
+            self.prepare_step_ring(program)?;
+            self.lower(program, &mut workspace)?;
+        }
+        let bytes = workspace.place(0);
+        let memory = self.zeroed(self.context.allocate("workspace", bytes)?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
+        workspace.place(memory.address());
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
             let step_ring = self.prepare_step_ring(program)?;
-            let lowering = Lowering::new(
-                &self.info.name,
-                &self.context,
-                &mut self.kernels,
-                &self.resources,
-                program,
-                (&workspace, memory.address()),
-                self.warpgroups,
-            );
-            let launches = lowering.launches()?;
+            let launches = self.lower(program, &mut workspace)?;
             let (graph, mode) = self.capture_program(&launches)?;
             let result_bytes = program.layout.result_bytes();
             let program = ProgramState { launches, result_bytes, graph, step_ring };
             let graph = GraphId(add(&mut self.resources.programs, program));
             prepared.push(Prepared { graph, mode });
         }
+        debug_assert_eq!(workspace.place(0), bytes, "both passes use the same sizes");
         self.context.synchronize()?;
         Ok(prepared)
     }

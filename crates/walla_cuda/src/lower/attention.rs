@@ -1,14 +1,13 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
 use walla_device::{
-    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KeyValue, KvType, Linear, Norm, Op,
-    Program, RopeId, Slot, VectorId,
+    CacheLayer, DeviceError, HeadShape, KeyValue, KvType, Linear, Norm, Op, Program, RopeId, Slot,
+    VectorId,
 };
 use walla_types::{PositionScale, RopePairs};
 
 use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
-use super::packed_rows::packed;
 use super::product::Epilogue;
 use super::{Area, Lowering, same};
 use crate::params::{
@@ -33,33 +32,10 @@ const NEXT_PAGES_SHARE: u64 = 3;
 /// Maximum taps of a convolution (`MAX_TAPS` in short_conv.cu).
 const MAX_TAPS: u32 = 8;
 
-/// Bytes of the partial results of one attention, for the kernels that [`Lowering::attention`]
-/// selects.
-pub(super) fn partials_bytes(
-    gpu: &GpuFacts,
-    cache: &CacheDesc,
-    program: &Program,
-    shape: HeadShape,
-    window: Option<u32>,
-) -> usize {
-    match Form::of(gpu, cache, program, shape) {
-        Some(form) => form.partials_bytes(program),
-        None => {
-            let chunks = program.max_rows as usize * max_chunks(program, window) as usize;
-            4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
-        }
-    }
-}
-
-/// Whether attention itself finishes and appends the heads of a row. Requires that each row attends
-/// only to its own cell among the cells that a step writes.
-pub(super) fn can_append(
-    gpu: &GpuFacts,
-    cache: &CacheDesc,
-    program: &Program,
-    shape: HeadShape,
-) -> bool {
-    program.pure_decode && Form::of(gpu, cache, program, shape).is_some()
+/// Bytes of the partial results of the plain kernels.
+pub(super) fn partials_bytes(program: &Program, shape: HeadShape, window: Option<u32>) -> usize {
+    let chunks = program.max_rows as usize * max_chunks(program, window) as usize;
+    4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
 }
 
 /// Chunks of the longest row.
@@ -98,9 +74,15 @@ impl Lowering<'_> {
         // Without keys the kernels see queries only.
         kv.kv_heads = if op.keys.is_some() { op.shape.kv_heads } else { 0 };
         let kv_heads = kv.kv_heads;
-        let products = self.at(Area::Products);
+        let input = self.input(op.x, Some(op.norm))?;
+        // Attention itself finishes and appends the heads of a row, if each row attends only to its
+        // own cell among the cells that a step writes.
+        let appends_later =
+            op.attends_next && self.program.pure_decode && self.form(op.shape)?.is_some();
+        let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let all_heads = heads + 2 * kv_heads;
         let stride = all_heads * head_dim;
+        let products = self.products(deferred.map_or(1, |deferred| deferred.count) * stride);
         let mut parts = Vec::with_capacity(3);
         let mut first = 0;
         let linears = op.keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
@@ -113,11 +95,6 @@ impl Lowering<'_> {
             parts.push(Part { linear, out, stride });
             first += count;
         }
-        let input = self.input(op.x, Some(op.norm))?;
-        let cache = &self.resources.cache(self.program.cache)?.desc;
-        let facts = &self.context.gpu().facts;
-        let appends_later = op.attends_next && can_append(facts, cache, self.program, op.shape);
-        let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let epilogue =
             deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
         self.linears(&input, &parts, epilogue)?;
@@ -129,7 +106,7 @@ impl Lowering<'_> {
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
         if appends_later {
-            self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
+            self.unappended = Some((op.q, products, head, deferred.unwrap_or_default()));
             return Ok(());
         }
         let growth = op.position_scale.filter(|scale| scale.period_tokens > 0);
@@ -278,16 +255,15 @@ impl Lowering<'_> {
         let (out, out_width) = self.slot(out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
-        let packed = is_packed.then(|| {
-            let at = self.at(Area::PackedAttention);
-            packed(at, (self.program.max_rows, out_width), false)
-        });
+        let packed = is_packed.then(|| self.packed_rows(Area::PackedAttention, out_width, false));
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
+        let rows = self.program.max_rows;
+        let arrivals_bytes = 4 * rows as usize * shape.heads as usize;
+        let arrivals = self.workspace.at(Area::Arrivals, arrivals_bytes);
         if let Some(form) = self.form(shape)? {
             let (input, head, deferred, chosen) = match unappended {
-                Some((_, head, deferred)) => {
-                    let products = self.at(Area::Products);
+                Some((_, products, head, deferred)) => {
                     (products, head, deferred, self.decode_kernel(&form, window)?)
                 }
                 None => {
@@ -302,12 +278,12 @@ impl Lowering<'_> {
                 out,
                 packed: packed.unwrap_or_default(),
                 head,
-                partials: self.at(Area::Partials),
-                arrivals: self.at(Area::Arrivals),
+                partials: self.workspace.at(Area::Partials, form.partials_bytes(self.program)),
+                arrivals,
                 window: window.unwrap_or(0),
                 scale,
                 max_slots: form.max_slots(self.program),
-                max_rows: self.program.max_rows,
+                max_rows: rows,
                 deferred,
             };
             let kernel = (chosen.file, chosen.name.as_str());
@@ -324,20 +300,21 @@ impl Lowering<'_> {
         let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
         let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
         let max_chunks = max_chunks(self.program, window);
+        let partials_bytes = partials_bytes(self.program, shape, window);
         let params = AttentionParams {
             step: self.step()?,
             kv,
             q,
             out,
             packed: packed.unwrap_or_default(),
-            partials: self.at(Area::Partials),
-            arrivals: self.at(Area::Arrivals),
+            partials: self.workspace.at(Area::Partials, partials_bytes),
+            arrivals,
             heads: shape.heads,
             window: window.unwrap_or(0),
             scale,
             max_chunks,
         };
-        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, self.program.max_rows];
+        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, rows];
         let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
         let kernel = format!("attention_{name}_{group}x{lanes}");
         self.launch(("attention", &kernel), grid, 128, &params)
@@ -367,7 +344,7 @@ impl Lowering<'_> {
             return Err(self.unsupported(format!("convolutions of {taps} taps")));
         }
         let kernel = self.vector("convolution kernel", kernel, width * taps)?;
-        let products = self.at(Area::Products);
+        let products = self.products(3 * width);
         for linear in inputs {
             same("convolution width", self.resources.matrix(linear.matrix)?.rows, width)?;
         }

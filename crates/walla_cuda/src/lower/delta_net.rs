@@ -48,14 +48,14 @@ impl DeltaState {
 
 /// Layout of the products of a DeltaNet layer, of convolved rows and of gates, in numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeltaProducts {
+struct DeltaProducts {
     /// First columns of the convolution's inputs, of the gate, of alpha and of beta.
     at: [u32; 4],
     stride: u32,
 }
 
 impl DeltaProducts {
-    pub(super) fn of(shape: DeltaShape) -> Self {
+    fn of(shape: DeltaShape) -> Self {
         let widths = [shape.channels(), shape.values(), shape.value_heads, shape.value_heads];
         let mut stride = 0_u32;
         let at = widths.map(|width| {
@@ -75,7 +75,7 @@ impl DeltaProducts {
     }
 
     /// Numbers in all.
-    pub(super) fn numbers(self, shape: DeltaShape, rows: u32) -> u64 {
+    fn numbers(self, shape: DeltaShape, rows: u32) -> u64 {
         let [.., end] = self.parts(shape, rows);
         end
     }
@@ -83,7 +83,7 @@ impl DeltaProducts {
 
 /// The gate's matrix, if the next op is the gate of `out` with the same input and a number for each
 /// value.
-pub(super) fn gate_of<'a>(
+fn gate_of<'a>(
     resources: &Resources,
     later: &'a [Op],
     (x, norm, out): (Slot, &Norm, Slot),
@@ -147,7 +147,8 @@ impl Lowering<'_> {
         let [kernel, decay, step_bias, _] = addresses;
 
         let layout = DeltaProducts::of(shape);
-        let base = self.at(Area::Products);
+        let bytes = usize::try_from(layout.numbers(shape, self.program.max_rows));
+        let base = self.workspace.at(Area::Products, bytes.unwrap_or(usize::MAX / 8) * 4);
         let at = |numbers: u64| base + 4 * numbers;
         let part = |linear, column: usize| Part {
             linear,

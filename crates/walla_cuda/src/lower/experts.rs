@@ -63,28 +63,6 @@ pub(super) struct Mixture<'a> {
     pub(super) next: Option<Norm>,
 }
 
-/// Areas of a program, and their bytes.
-pub(super) fn areas(
-    max_rows: u32,
-    used: u32,
-    router: &Matrix,
-    gate: &Matrix,
-) -> [(Area, usize); 8] {
-    let (experts, choices) = (router.rows.max(1), max_rows.saturating_mul(used));
-    let words = 4 * choices as usize;
-    let items = max_items(max_rows, used, experts) as usize * size_of::<ExpertItem>();
-    [
-        (Area::ExpertsCounts, 2 * 4),
-        (Area::ExpertsItems, items),
-        (Area::ExpertsList, words),
-        (Area::ExpertsChosen, words),
-        (Area::ExpertsWeights, words),
-        (Area::ExpertsFactors, 4 * max_rows as usize),
-        (Area::ExpertsHidden, packed_bytes(choices, gate.rows / experts)),
-        (Area::ExpertsResults, words * router.cols as usize),
-    ]
-}
-
 /// Maximum rows of an item, for programs of `rows` rows: twice the rows of an expert, if all are
 /// used equally often. Rows of an expert beyond that belong to other items: blocks that run at the
 /// same time, so that all but one read the weights from L2.
@@ -235,21 +213,27 @@ impl Lowering<'_> {
         let resources = self.resources;
         let [gate, up, down] = op.matrices.map(|id| resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
+        let (rows, used) = (self.program.max_rows, op.used);
+        let choices_count = rows.saturating_mul(used);
+        let words = 4 * choices_count as usize;
+        let items = max_items(rows, used, experts) as usize * size_of::<ExpertItem>();
         let choices = ChoicesRef {
-            counts: self.at(Area::ExpertsCounts),
-            items: self.at(Area::ExpertsItems),
-            list: self.at(Area::ExpertsList),
-            chosen: self.at(Area::ExpertsChosen),
-            weights: self.at(Area::ExpertsWeights),
+            counts: self.workspace.at(Area::ExpertsCounts, 2 * 4),
+            items: self.workspace.at(Area::ExpertsItems, items),
+            list: self.workspace.at(Area::ExpertsList, words),
+            chosen: self.workspace.at(Area::ExpertsChosen, words),
+            weights: self.workspace.at(Area::ExpertsWeights, words),
             experts,
-            used: op.used,
+            used,
         };
-        let (factors, y) = (self.at(Area::ExpertsFactors), self.at(Area::ExpertsResults));
-        let h = padded(self.at(Area::ExpertsHidden), hidden);
+        let factors = self.workspace.at(Area::ExpertsFactors, 4 * rows as usize);
+        let y = self.workspace.at(Area::ExpertsResults, words * width as usize);
+        let h = self.workspace.at(Area::ExpertsHidden, packed_bytes(choices_count, hidden));
+        let h = padded(h, hidden);
 
         let input = self.input(op.x, Some(op.norm))?;
         let x = self.operand(&input)?;
-        let products = self.at(Area::Products);
+        let products = self.products(experts);
         self.experts_router(op.router, &input, products)?;
         self.experts_route(op, &x, (choices, products, factors))?;
         let gemm = ExpertsGemmParams { choices, ..ExpertsGemmParams::default() };

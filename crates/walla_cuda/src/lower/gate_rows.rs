@@ -4,7 +4,6 @@ use walla_device::{DeviceError, Linear, Norm, Op, Slot};
 use walla_types::Activation;
 
 use super::operands::{Input, Part};
-use super::packed_rows::packed;
 use super::product::Epilogue;
 use super::{Area, Lowering, same};
 use crate::params::{Address, GateRowsParams, LinearMode};
@@ -108,9 +107,8 @@ impl Lowering<'_> {
         input: &Input,
         linear: &Linear,
     ) -> Result<GateProducts, DeviceError> {
-        let at = self.at(Area::Products);
-        let rows = self.resources.matrix(linear.matrix)?.rows;
-        let stride = aligned_numbers(rows);
+        let stride = aligned_numbers(self.resources.matrix(linear.matrix)?.rows);
+        let at = self.products(stride);
         let part = Part { linear, out: at, stride };
         self.linears(input, &[part], Epilogue::Store)?;
         Ok(GateProducts { at, stride, is_scalar: false })
@@ -147,8 +145,7 @@ impl Lowering<'_> {
         (params.out, params.out_stride, params.width) = (out, width, width);
         self.packed = None;
         if self.is_packed(later, out_slot)? {
-            let at = self.at(Area::PackedMixed);
-            params.packed = packed(at, (self.program.max_rows, width), false);
+            params.packed = self.packed_rows(Area::PackedMixed, width, false);
             self.packed = Some((out_slot, params.packed));
         }
         self.launch_gate_rows(params)

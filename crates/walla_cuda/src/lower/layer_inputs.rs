@@ -4,7 +4,7 @@ use walla_device::{DeviceError, Linear, MatrixId, Norm, Slot};
 
 use super::operands::Part;
 use super::product::Epilogue;
-use super::{Area, Lowering, same};
+use super::{Lowering, same};
 use crate::params::{BoundLogitsParams, LayerInputsParams};
 
 /// As in layer_inputs.cu.
@@ -38,7 +38,7 @@ impl Lowering<'_> {
         if part > MAX_PART {
             return Err(self.unsupported(format!("layer inputs of {part} numbers")));
         }
-        let products = self.at(Area::Products);
+        let products = self.products(width);
         let mut params = LayerInputsParams {
             step: self.step()?,
             table: table.weight,

@@ -7,7 +7,6 @@ use walla_types::Activation;
 
 use super::gate_rows::aligned_numbers;
 use super::operands::{Input, Normed, Part};
-use super::packed_rows::packed;
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
 use super::{Area, Lowering, same};
 use crate::params::{
@@ -79,7 +78,7 @@ impl Lowering<'_> {
             self.normed = next.filter(|_| is_left);
             return Ok(());
         }
-        let y = self.at(Area::Products);
+        let y = self.products(width);
         let part = Part { linear, out: y, stride: width };
         self.linears(&input, &[part], Epilogue::Store)?;
         let mut params =
@@ -127,15 +126,15 @@ impl Lowering<'_> {
             let parts = [gate, up].map(|linear| Part { linear, out: h, stride: hidden });
             let mut rows = None;
             if is_packed && on_tensor_cores(matrices[0].ty) {
-                let at = self.at(Area::PackedHidden);
-                rows = Some(packed(at, (self.program.max_rows, hidden), false));
+                rows = Some(self.packed_rows(Area::PackedHidden, hidden, false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
             return self.linears(input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
         let aligned = aligned_numbers(hidden);
-        let (products, stride) = (self.at(Area::Products), 2 * aligned);
+        let stride = 2 * aligned;
+        let products = self.products(stride);
         let ups = products + 4 * u64::from(aligned);
         let parts =
             [Part { linear: gate, out: products, stride }, Part { linear: up, out: ups, stride }];

@@ -45,9 +45,7 @@ pub(crate) struct Lowering<'a> {
     resources: &'a Resources,
     program: &'a Program,
     launches: Vec<Launch>,
-    workspace: &'a Workspace,
-    /// Address of the workspace.
-    base: Address,
+    workspace: &'a mut Workspace,
     /// The slot that the latest kernels wrote packed instead of plain, and its packed rows.
     packed: Option<(Slot, PackedRef)>,
     /// The rows that are packed as a norm's input.
@@ -55,8 +53,8 @@ pub(crate) struct Lowering<'a> {
     /// Which of the two buffers holds the factors of the last norm.
     factors: bool,
     /// Set if the next attention finishes query, key and value from the products itself: their
-    /// slot, and how to finish them.
-    unappended: Option<(Slot, HeadRef, DeferredSplits)>,
+    /// slot, the products, and how to finish them.
+    unappended: Option<(Slot, Address, HeadRef, DeferredSplits)>,
     /// Set if the next op is the gate of a mixer's result that is not finished.
     ungated: Option<Ungated>,
     /// Use WGMMA kernels for more than 8 rows of x, or 5 and more if K > 3,072 and there are more
@@ -80,14 +78,14 @@ pub(crate) fn runs(kind: OpKind) -> bool {
 }
 
 impl<'a> Lowering<'a> {
-    /// Lowers with a workspace at `base`.
+    /// Lowers with the addresses of a workspace, whose areas grow to the sizes that are used.
     pub(crate) fn new(
         device: &'a str,
         context: &'a Context,
         kernels: &'a mut Kernels,
         resources: &'a Resources,
         program: &'a Program,
-        (workspace, base): (&'a Workspace, Address),
+        workspace: &'a mut Workspace,
         warpgroups: bool,
     ) -> Self {
         Self {
@@ -98,7 +96,6 @@ impl<'a> Lowering<'a> {
             program,
             launches: Vec::new(),
             workspace,
-            base,
             packed: None,
             normed: None,
             factors: false,
@@ -283,8 +280,8 @@ impl Lowering<'_> {
     fn slot(&self, slot: Slot) -> Result<(Address, u32), DeviceError> {
         let index = slot.0 as usize;
         let desc = self.program.slots.get(index).ok_or_else(|| unknown(&slot))?;
-        let offset = self.workspace.slots.get(index).ok_or_else(|| unknown(&slot))?;
-        Ok((self.base + *offset as u64, desc.width))
+        let address = self.workspace.slot(index).ok_or_else(|| unknown(&slot))?;
+        Ok((address, desc.width))
     }
 
     /// Address of a vector of `len` numbers.
@@ -294,9 +291,10 @@ impl Lowering<'_> {
         Ok(vector.memory.address())
     }
 
-    /// Address of an area of the workspace.
-    fn at(&self, area: Area) -> Address {
-        self.base + self.workspace.offset(area) as u64
+    /// Address of `numbers` products for each row.
+    fn products(&mut self, numbers: u32) -> Address {
+        let rows = self.program.max_rows as usize;
+        self.workspace.at(Area::Products, 4 * rows * numbers as usize)
     }
 
     fn step(&self) -> Result<StepRef, DeviceError> {
