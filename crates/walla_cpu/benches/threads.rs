@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use walla_device::{Device, Op};
 
-use self::support::{Bench, MODELS, Step, options};
+use self::support::{Bench, Step, models, options};
 
 /// Steps per queue, at most.
 const QUEUED: u32 = 8;
@@ -143,11 +143,11 @@ impl Loaded {
 fn main() {
     let arguments = Arguments::parse();
     println!("model, step, threads, load: awaited best median mean | queued best median mean");
-    for (shape, mix) in MODELS.iter().zip(["q8_0", "q4_k_m", "q4_k_m"]) {
+    for (shape, mix) in models().zip(["q8_0", "q4_k_m", "q4_k_m"]) {
         if !format!("{} {mix}", shape.name).contains(&arguments.filter) {
             continue;
         }
-        let load = |threads| shape.load(options(threads), mix);
+        let load = |threads| Bench::model(options(threads), shape, mix);
         let mut devices: Vec<_> =
             arguments.threads.iter().map(|&threads| Loaded::new(threads, load)).collect();
         let _load = Load::start(arguments.load);

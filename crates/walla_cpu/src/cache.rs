@@ -227,33 +227,7 @@ impl Cache {
         &self.recent[sequence * RECENT..][..RECENT]
     }
 
-    /// Checks that the command refers to existing pages, cells and sequences.
-    pub(crate) fn check(desc: &CacheDesc, command: &CacheCommand) -> Result<(), String> {
-        let fits = match *command {
-            CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
-            CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
-                let ends =
-                    |cell: u32| cell.checked_add(cells).is_some_and(|end| end <= desc.page_tokens);
-                let ordered = from_page != to_page || to_cell <= from_cell;
-                from_page < desc.pages
-                    && to_page < desc.pages
-                    && ends(from_cell)
-                    && ends(to_cell)
-                    && ordered
-            }
-            CacheCommand::ShiftRecent { sequence, from, end, turn } => {
-                let starts = i64::from(from) + i64::from(turn) >= 0;
-                sequence < desc.max_sequences && from <= end && starts
-            }
-            CacheCommand::CopySequence { from, to } => {
-                from < desc.max_sequences && to < desc.max_sequences
-            }
-            CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
-        };
-        if fits { Ok(()) } else { Err(format!("{command:?} reaches outside the cache")) }
-    }
-
-    /// Runs one command that [`check`](Self::check) passed.
+    /// Runs one command that [fits](CacheCommand::fits).
     pub(crate) fn run_cache_ops(&mut self, command: &CacheCommand, ropes: &[Rope]) {
         match *command {
             CacheCommand::CopyPage { from, to } => {

@@ -2,13 +2,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, Device, DeviceError,
-    DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared,
-    Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CopyDirection, Device,
+    DeviceError, DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse,
+    Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache::Cache;
-use crate::cache::image::{self, Direction};
+use crate::cache::image;
 use crate::check;
 use crate::command::Command;
 use crate::executor::Executor;
@@ -145,7 +145,7 @@ impl CpuDevice {
         (stream, cache): (StreamId, CacheId),
         part: &CachePart<'_>,
         (host, host_offset): (HostId, usize),
-        direction: Direction,
+        direction: CopyDirection,
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
@@ -395,8 +395,8 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
-        for command in commands {
-            Cache::check(desc, command).map_err(DeviceError::Invalid)?;
+        if let Some(command) = commands.iter().find(|command| !command.fits(desc)) {
+            return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
         }
         self.executor.reserve("run_cache_ops", commands.len())?;
         for command in commands {
@@ -417,7 +417,7 @@ impl Device for CpuDevice {
         part: &CachePart<'_>,
         to: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part("read_cache", (stream, cache), part, to, Direction::FromCache)
+        self.copy_part("read_cache", (stream, cache), part, to, CopyDirection::FromCache)
     }
 
     fn write_cache(
@@ -427,7 +427,7 @@ impl Device for CpuDevice {
         part: &CachePart<'_>,
         from: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part("write_cache", (stream, cache), part, from, Direction::ToCache)
+        self.copy_part("write_cache", (stream, cache), part, from, CopyDirection::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

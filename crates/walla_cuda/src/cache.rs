@@ -176,8 +176,7 @@ pub(crate) fn run_cache_ops(
     cache: &Cache,
     commands: &[CacheCommand],
 ) -> Result<(), DeviceError> {
-    let refused = |command: &&CacheCommand| !fits(&cache.desc, command);
-    if let Some(command) = commands.iter().find(refused) {
+    if let Some(command) = commands.iter().find(|command| !command.fits(&cache.desc)) {
         return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
     }
     for command in commands {
@@ -186,24 +185,6 @@ pub(crate) fn run_cache_ops(
         enqueue(context, stream, &[Launch::new(function, grid, threads, &params)])?;
     }
     Ok(())
-}
-
-/// Whether all pages, cells and sequences of a command exist.
-fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
-    match *command {
-        CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
-        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
-            let ends = |cell: u32| cell.checked_add(cells).is_some_and(|e| e <= desc.page_tokens);
-            let ordered = from_page != to_page || to_cell <= from_cell;
-            from_page.max(to_page) < desc.pages && ends(from_cell) && ends(to_cell) && ordered
-        }
-        CacheCommand::ShiftRecent { sequence, from, end, turn } => {
-            let starts = i64::from(from) + i64::from(turn) >= 0;
-            sequence < desc.max_sequences && from <= end && starts
-        }
-        CacheCommand::CopySequence { from, to } => from.max(to) < desc.max_sequences,
-        CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
-    }
 }
 
 /// Blocks that copy the state of one layer: a state of DeltaNet has up to some megabytes.

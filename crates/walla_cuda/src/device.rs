@@ -2,14 +2,15 @@ mod programs;
 mod step_ring;
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag, Device,
-    DeviceCounters, DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId,
-    MatrixDesc, MatrixId, MemoryUse, OpKind, OpenOptions, Prepared, Program, RopeDesc, RopeId,
-    StreamId, StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag,
+    CopyDirection, Device, DeviceCounters, DeviceError, DeviceInfo, DeviceKind, EventId,
+    GraphFallbacks, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, OpKind, OpenOptions,
+    Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache;
-use crate::cache_image::{self, Direction};
+use crate::cache_image;
+use crate::completion_flag::MAX_BLOCKS;
 use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::fetch::Fetch;
 use crate::images::Images;
@@ -164,7 +165,7 @@ impl CudaDevice {
         cache: CacheId,
         part: &CachePart<'_>,
         (host, offset): (HostId, usize),
-        direction: Direction,
+        direction: CopyDirection,
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
         let memory = (&self.resources.host(host)?.memory, offset);
@@ -307,7 +308,12 @@ impl Device for CudaDevice {
         what: &str,
         bytes: usize,
     ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
-        self.map_memory(what, bytes).map(Some)
+        let memory = self.context.allocate_pinned(what, bytes)?;
+        self.used.host_bytes += memory.bytes() as u64;
+        let buffer = add(&mut self.resources.buffers, memory.mapped());
+        let written = Some(Vec::with_capacity(MAX_BLOCKS));
+        let host = Host { memory, copies: Vec::new(), written };
+        Ok(Some((BufferId(buffer), HostId(add(&mut self.resources.hosts, host)))))
     }
 
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
@@ -452,7 +458,7 @@ impl Device for CudaDevice {
         part: &CachePart<'_>,
         to: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part(stream, cache, part, to, Direction::FromCache)
+        self.copy_part(stream, cache, part, to, CopyDirection::FromCache)
     }
 
     fn write_cache(
@@ -462,7 +468,7 @@ impl Device for CudaDevice {
         part: &CachePart<'_>,
         from: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part(stream, cache, part, from, Direction::ToCache)
+        self.copy_part(stream, cache, part, from, CopyDirection::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

@@ -45,18 +45,12 @@ const LOOK_AFTER: Duration = Duration::from_micros(50);
 const HOST_TABLE_BYTES_MIN: usize = 64 << 20;
 
 /// How weights are loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadSettings {
     /// Repacking threads. Default: half of the cores.
     pub(crate) threads: Option<usize>,
-    /// Size from which tables stay in host memory.
-    pub(crate) host_table_bytes_min: usize,
-}
-
-impl Default for LoadSettings {
-    fn default() -> Self {
-        Self { threads: None, host_table_bytes_min: HOST_TABLE_BYTES_MIN }
-    }
+    /// Size from which tables stay in host memory. Default: [`HOST_TABLE_BYTES_MIN`].
+    pub(crate) host_table_bytes_min: Option<usize>,
 }
 
 /// Memory that holds a matrix, which kernels read at its address.
@@ -100,7 +94,7 @@ impl Staging {
         Ok(Self {
             stream: context.create_stream(StreamPriority::Low)?,
             workers,
-            host_table_bytes_min,
+            host_table_bytes_min: host_table_bytes_min.unwrap_or(HOST_TABLE_BYTES_MIN),
             host_bytes: free.iter().map(|piece| piece.memory.bytes() as u64).sum(),
             copying: VecDeque::with_capacity(free.len()),
             free,

@@ -410,22 +410,22 @@ pub enum OpKind {
 impl OpKind {
     /// The kinds that an op belongs to.
     pub fn of(op: &Op) -> impl Iterator<Item = Self> + use<> {
-        let keys_missing = matches!(op, Op::Qkv { keys: None, .. });
-        let value_norm =
-            matches!(op, Op::Qkv { keys: Some(KeyValue { value_norm: Some(_), .. }), .. });
-        let scaled = matches!(op, Op::Project { scale, .. } if *scale != 1.0);
-        let bounded = match op {
-            Op::Head { soft_cap, suppressed, .. } => soft_cap.is_some() || !suppressed.is_empty(),
-            _ => false,
-        };
+        let keys = if let Op::Qkv { keys, .. } = op { Some(keys) } else { None };
+        let bounded = matches!(
+            op,
+            Op::Head { soft_cap, suppressed, .. } if soft_cap.is_some() || !suppressed.is_empty()
+        );
         let kinds = [
             (matches!(op, Op::Experts { .. }), Self::Experts),
             (matches!(op, Op::DeltaNet { .. }), Self::DeltaNet),
             (matches!(op, Op::Gate { .. }), Self::Gate),
             (matches!(op, Op::LayerInputs { .. } | Op::GateInput { .. }), Self::LayerInputs),
-            (keys_missing, Self::SharedKeys),
-            (value_norm, Self::ValueNorm),
-            (scaled, Self::ScaledSum),
+            (keys.is_some_and(Option::is_none), Self::SharedKeys),
+            (
+                keys.is_some_and(|keys| keys.is_some_and(|its| its.value_norm.is_some())),
+                Self::ValueNorm,
+            ),
+            (matches!(op, Op::Project { scale, .. } if *scale != 1.0), Self::ScaledSum),
             (bounded, Self::BoundedLogits),
             (matches!(op, Op::Hidden { .. }), Self::Hidden),
         ];

@@ -1,4 +1,6 @@
-//! Models of real shapes with random weights.
+//! Models of real shapes with random weights, and the steps of their agents: for benchmarks of
+//! devices.
+#![allow(dead_code, reason = "each benchmark uses a part")]
 
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
@@ -48,7 +50,9 @@ const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
 }
 
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 8] = [
+pub const SHAPES: [Shape; 10] = [
+    Shape { name: "demo", width: 256, hidden: 768, vocab: 3072, layers: 8, heads: heads(8, 2, 64), head_norms: true, tied: true, experts: None, window: None },
+    Shape { name: "smollm2-135m", width: 576, hidden: 1536, vocab: 49_152, layers: 30, heads: heads(9, 3, 64), head_norms: false, tied: true, experts: None, window: None },
     Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true, experts: None, window: None },
     Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true, experts: None, window: None },
     Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true, experts: None, window: None },
@@ -87,34 +91,77 @@ fn fitting(ty: TensorType, cols: u32) -> TensorType {
     }
 }
 
-struct Loader<'a> {
+/// Sets the scales of random blocks, so that activations stay moderate.
+fn scale_blocks(ty: TensorType, cols: u32, bytes: &mut [u8]) {
+    let scale = 1.0 / (cols as f32).sqrt();
+    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
+    let levels = match ty {
+        TensorType::Q8_0 | TensorType::Iq4Nl => 64.0,
+        TensorType::Q4_0 | TensorType::Q4_1 => 4.0,
+        TensorType::Q5_0 | TensorType::Q5_1 => 8.0,
+        TensorType::Q4K => 250.0,
+        TensorType::Q6K | TensorType::Iq4Xs => 2000.0,
+        TensorType::Q3K => 120.0,
+        TensorType::Q2K => 30.0,
+        _ => 500.0,
+    };
+    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        let number = scale * f32::from(block[0].cast_signed()) / 128.0;
+        let at = match ty {
+            TensorType::F32 => {
+                block.copy_from_slice(&number.to_le_bytes());
+                continue;
+            }
+            TensorType::F16 => {
+                block.copy_from_slice(&half(number));
+                continue;
+            }
+            TensorType::BF16 => {
+                block[1] = 0x3C | block[1] & 0x80;
+                continue;
+            }
+            TensorType::Mxfp4 => {
+                block[0] = (127.0 + (scale / 6.0).log2()) as u8;
+                continue;
+            }
+            TensorType::Q6K => 208,
+            TensorType::Q3K => 108,
+            TensorType::Q2K => 80,
+            _ => 0,
+        };
+        block[at..at + 2].copy_from_slice(&half(scale / levels));
+        // The scale of minimums.
+        let minimum = match ty {
+            TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => 32.0,
+            TensorType::Q2K => levels,
+            _ => continue,
+        };
+        block[at + 2..at + 4].copy_from_slice(&half(scale / minimum));
+    }
+}
+
+/// Loads random weights.
+pub struct Loader<'a> {
     device: &'a mut dyn Device,
     noise: Vec<u8>,
     bytes: u64,
 }
 
-impl Loader<'_> {
-    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
+impl<'a> Loader<'a> {
+    pub fn new(device: &'a mut dyn Device) -> Self {
+        Self { device, noise: vec![], bytes: 0 }
+    }
+
+    pub fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
         let ty = fitting(ty, cols);
         let bytes = ty.row_bytes(cols as usize).ok_or("blocks")? * rows as usize;
-        // Random codes with small scales: every number is finite and no matrix is all zeros.
         while self.noise.len() < bytes {
             let i = self.noise.len() as u64;
             let word = (i / 8 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             self.noise.extend_from_slice(&(word ^ word >> 29).to_le_bytes());
         }
         let mut data = self.noise[..bytes].to_vec();
-        let tops: &[usize] = match ty {
-            TensorType::Q6K => &[209],
-            TensorType::Q4K => &[1, 3],
-            TensorType::F16 | TensorType::BF16 => &[1],
-            _ => &[1],
-        };
-        for block in data.chunks_exact_mut(ty.block_bytes()) {
-            for top in tops {
-                block[*top] = if ty == TensorType::BF16 { 0x3c } else { 0x10 };
-            }
-        }
+        scale_blocks(ty, cols, &mut data);
         self.bytes += bytes as u64;
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
@@ -157,7 +204,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         (0..head_dim / 2).map(|i| 500_000_f32.powf(-2.0 * i as f32 / head_dim as f32)).collect();
     let pairs = RopePairs::Halves;
     let rope = device.load_rope(&RopeDesc { frequencies: &frequencies, magnitude: 1.0, pairs })?;
-    let mut b = Loader { device, noise: vec![], bytes: 0 };
+    let mut b = Loader::new(device);
     let [_, _, head_ty, _] = types(mixture, 0, shape.layers)?;
     let head = b.linear(head_ty, shape.vocab, shape.width, true)?;
     let table = if shape.tied {
@@ -244,7 +291,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     ops.push(Op::Sample);
     let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
     let weight_bytes = b.bytes;
-    device.synchronize()?;
+    b.device.synchronize()?;
     let slots = widths.map(|width| SlotDesc { width }).to_vec();
     Ok(Model { ops, layers, slots, weight_bytes })
 }
@@ -271,7 +318,7 @@ pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32
         for r in sequence * chunk..(sequence + 1) * chunk {
             let is_last = r + 1 == (sequence + 1) * chunk;
             view.rows[r as usize] = StepRow {
-                token: (r * 37 + 5).cast_signed(),
+                token: ((r * 37 + 5) % 1024).cast_signed(),
                 position: position - ((sequence + 1) * chunk - 1 - r),
                 sequence,
                 table: sequence,

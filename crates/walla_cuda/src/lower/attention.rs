@@ -286,14 +286,9 @@ impl Lowering<'_> {
                 max_rows: rows,
                 deferred,
             };
-            let kernel = (chosen.file, chosen.name.as_str());
-            return self.launch_shared(
-                kernel,
-                chosen.grid,
-                chosen.threads,
-                chosen.shared_bytes,
-                &params,
-            );
+            let Chosen { file, ref name, grid, threads, shared_bytes } = chosen;
+            let shared = (shared_bytes, shared_bytes);
+            return self.launch_shared((file, name), grid, threads, shared, &params);
         }
         let per_kv = shape.heads / shape.kv_heads;
         // Shared memory holds the sums of four large heads.

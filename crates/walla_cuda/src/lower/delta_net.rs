@@ -73,12 +73,6 @@ impl DeltaProducts {
         let gates = convolved + rows * u64::from(shape.channels());
         [convolved, gates, gates + 2 * rows * u64::from(shape.value_heads)]
     }
-
-    /// Numbers in all.
-    fn numbers(self, shape: DeltaShape, rows: u32) -> u64 {
-        let [.., end] = self.parts(shape, rows);
-        end
-    }
 }
 
 /// The gate's matrix, if the next op is the gate of `out` with the same input and a number for each
@@ -147,8 +141,10 @@ impl Lowering<'_> {
         let [kernel, decay, step_bias, _] = addresses;
 
         let layout = DeltaProducts::of(shape);
-        let bytes = usize::try_from(layout.numbers(shape, self.program.max_rows));
-        let base = self.workspace.at(Area::Products, bytes.unwrap_or(usize::MAX / 8) * 4);
+        let rows = self.program.max_rows;
+        let [convolved, gates, end] = layout.parts(shape, rows);
+        let numbers = usize::try_from(end).unwrap_or(usize::MAX / 8);
+        let base = self.workspace.at(Area::Products, 4 * numbers);
         let at = |numbers: u64| base + 4 * numbers;
         let part = |linear, column: usize| Part {
             linear,
@@ -162,8 +158,6 @@ impl Lowering<'_> {
         let narrow = [part(alpha, 2), part(beta, 3)];
         self.linears(&x, &narrow, Epilogue::Store)?;
 
-        let rows = self.program.max_rows;
-        let [convolved, gates, _] = layout.parts(shape, rows);
         let params = DeltaParams {
             step: self.step()?,
             products: base,

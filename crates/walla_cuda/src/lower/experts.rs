@@ -373,7 +373,7 @@ impl Lowering<'_> {
         }
         let grid = [self.program.max_rows.div_ceil(ROUTE_WARPS), 1, 1];
         let names = ("experts_route", "experts_route");
-        self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
+        self.launch_shared(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
     }
 
     fn experts_gemm(
@@ -415,7 +415,7 @@ impl Lowering<'_> {
         let names = (&*file, &*format!("{file}_{rows}"));
         let most = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
         let shared = (tiling.shared_bytes, most);
-        self.launch_of_any_size(names, tiling.grid, 32 * WARPS, shared, &params)
+        self.launch_shared(names, tiling.grid, 32 * WARPS, shared, &params)
     }
 
     /// Adds the experts' results to x, and packs x for the next norm.

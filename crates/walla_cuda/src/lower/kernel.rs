@@ -149,11 +149,8 @@ impl Lowering<'_> {
 
     /// A product's kernel, which every image has.
     pub(super) fn get(&mut self, kernel: &Kernel) -> Result<Found, DeviceError> {
-        let (its, of_two) = kernel.made_by(|ty| self.resources.has_products_of(ty));
-        let (file, name) = its.names();
-        let max_shared_bytes = max_shared_bytes(&self.context.gpu().facts);
-        let function = self.kernels.get(self.context, &file, &name, max_shared_bytes)?;
-        Ok(Found { function, of_two })
+        let missing = || DeviceError::Invalid(format!("no kernel {kernel:?} in the images"));
+        self.find(kernel)?.ok_or_else(missing)
     }
 
     /// The kernel with exactly this name, for one type or for two; `None` if the image in use lacks

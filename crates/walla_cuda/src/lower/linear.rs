@@ -272,7 +272,8 @@ impl Lowering<'_> {
         let grid = [pairs.div_ceil(LINEAR_WARPS), input.rows.div_ceil(group).max(1), 1];
         let (file, kernel) = (format!("linear_{name}"), format!("linear_{name}_{group}"));
         let shared_bytes = group * LINEAR_STAGED_BYTES;
-        self.launch_shared((&file, &kernel), grid, 32 * LINEAR_WARPS, shared_bytes, &params)
+        let shared = (shared_bytes, shared_bytes);
+        self.launch_shared((&file, &kernel), grid, 32 * LINEAR_WARPS, shared, &params)
     }
 
     pub(super) fn matrix_part(

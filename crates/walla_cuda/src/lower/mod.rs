@@ -336,23 +336,12 @@ impl Lowering<'_> {
         threads: u32,
         params: &P,
     ) -> Result<(), DeviceError> {
-        self.launch_shared(kernel, grid, threads, 0, params)
+        self.launch_shared(kernel, grid, threads, (0, 0), params)
     }
 
+    /// Adds a launch with dynamic shared memory, of a kernel that is allowed the second number of
+    /// bytes: the launches of one kernel may need different amounts.
     fn launch_shared<P: Pod>(
-        &mut self,
-        kernel: (&str, &str),
-        grid: [u32; 3],
-        threads: u32,
-        shared_bytes: u32,
-        params: &P,
-    ) -> Result<(), DeviceError> {
-        self.launch_of_any_size(kernel, grid, threads, (shared_bytes, shared_bytes), params)
-    }
-
-    /// Adds a launch with dynamic shared memory of a kernel that is allowed `max_shared_bytes` of
-    /// it: the launches of one kernel may need different amounts.
-    fn launch_of_any_size<P: Pod>(
         &mut self,
         kernel: (&str, &str),
         grid: [u32; 3],

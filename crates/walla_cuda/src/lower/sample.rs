@@ -74,7 +74,8 @@ impl Lowering<'_> {
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?;
         // One more block prefetches the next step's block.
-        self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)
+        let shared = (BINS_BYTES, BINS_BYTES);
+        self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, shared, &params)
     }
 }
 
