@@ -16,7 +16,7 @@
 mod support;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::{Device, Linear, MatrixId, Op, Slot};
+use walla_device::{Device, Linear, MatrixId, Op, Slot, op};
 use walla_types::TensorType;
 
 use self::support::{Bench, Shape, VOCAB_NONE, load, models};
@@ -29,7 +29,7 @@ fn options() -> CpuOptions {
 /// Adds the product of a matrix with `from` to `to`.
 fn project(matrix: MatrixId, from: Slot, to: Slot) -> Op {
     let linear = Linear { matrix, bias: None };
-    Op::Project { y: from, linear, post_norm: None, scale: 1.0, x: to }
+    Op::Project(op::Project { y: from, linear, post_norm: None, scale: 1.0, x: to })
 }
 
 /// Weights of at least 48 MiB, so that they are read from memory and not from a cache.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use walla_device::Program;
+use walla_device::op;
 use walla_device::step::{ResultViewMut, StepView, mask_words};
 
 use crate::cache::Cache;
@@ -182,7 +183,7 @@ impl Machine {
 /// Number of tokens that every embedding of the program contains.
 fn tokens(program: &Program, matrices: &[Matrix]) -> u32 {
     let tables = program.ops.iter().filter_map(|op| match op {
-        walla_device::Op::Embed { table, .. } => Some(matrices[table.0 as usize].rows),
+        walla_device::Op::Embed(op::Embed { table, .. }) => Some(matrices[table.0 as usize].rows),
         _ => None,
     });
     tables.min().map_or(u32::MAX, |rows| u32::try_from(rows).unwrap_or(u32::MAX))

@@ -148,19 +148,19 @@ fn prepare(
 fn names(ops: &[Op]) -> Vec<&'static str> {
     let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
     let name = |(i, op): (usize, &Op)| match op {
-        Op::Embed { .. } => "embedding",
-        Op::LayerInputs { .. } | Op::GateInput { .. } => "inputs of layers",
-        Op::Qkv { .. } => "query, key, value",
-        Op::ShortConv { .. } => "convolution",
-        Op::Attention { .. } => "attention",
-        Op::Project { .. } if matches!(before(i), Some(Op::GateUp { .. })) => "down",
-        Op::Project { .. } => "output",
-        Op::GateUp { .. } => "gate, up",
-        Op::Experts { .. } => "experts",
-        Op::DeltaNet { .. } => "DeltaNet",
-        Op::Gate { .. } => "gate",
-        Op::Head { .. } => "head",
-        Op::Hidden { .. } => "hidden state",
+        Op::Embed(_) => "embedding",
+        Op::LayerInputs(_) | Op::GateInput(_) => "inputs of layers",
+        Op::Qkv(_) => "query, key, value",
+        Op::ShortConv(_) => "convolution",
+        Op::Attention(_) => "attention",
+        Op::Project(_) if matches!(before(i), Some(Op::GateUp(_))) => "down",
+        Op::Project(_) => "output",
+        Op::GateUp(_) => "gate, up",
+        Op::Experts(_) => "experts",
+        Op::DeltaNet(_) => "DeltaNet",
+        Op::Gate(_) => "gate",
+        Op::Head(_) => "head",
+        Op::Hidden(_) => "hidden state",
         Op::Sample => "sampler",
     };
     ops.iter().enumerate().map(name).collect()

@@ -40,7 +40,7 @@ mod handles;
 mod image;
 mod info;
 mod lost;
-mod op;
+pub mod op;
 mod philox;
 mod registry;
 mod sharing;

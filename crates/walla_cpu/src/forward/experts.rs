@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use walla_device::{Linear, Op};
+use walla_device::{Linear, op};
 use walla_types::{Activation, ExpertScore};
 
 use super::Frame;
@@ -23,46 +23,31 @@ impl Frame<'_> {
     ///
     /// Rows are grouped by expert into blocks, so each panel of a used expert is read once. A tile
     /// has some panels of every expert: threads have equal work, whichever experts are chosen.
-    pub(super) fn experts(&mut self, op: &Op) {
-        let Op::Experts {
-            x,
-            norm,
-            router,
-            selection_bias,
-            score,
-            used,
-            gate,
-            up,
-            down,
-            activation,
-        } = op
-        else {
-            return;
-        };
-        let (rows, used) = (self.rows.len(), *used as usize);
+    pub(super) fn experts(&mut self, op: &op::Experts) {
+        let (rows, used) = (self.rows.len(), op.used as usize);
         if rows == 0 {
             return;
         }
-        let router_linear = Linear { matrix: *router, bias: None };
-        let (_, padded) = self.products(*x, Some(norm), [&router_linear]);
+        let router_linear = Linear { matrix: op.router, bias: None };
+        let (_, padded) = self.products(op.x, Some(&op.norm), [&router_linear]);
         let [router, gate, up, down] =
-            [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
-        let bias = selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
+            [op.router, op.gate, op.up, op.down].map(|id| &self.matrices[id.0 as usize]);
+        let bias = op.selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
         let Workspace { slots, normed, groups, product, workers, experts, .. } =
             &mut *self.workspace;
         let tools = Tools { variant: self.variant, pool: self.pool, workers };
         let normed = first(normed, rows * router.cols);
         let logits = first(product, rows * padded);
         let logits = Logits { numbers: logits, padded, count: router.rows };
-        let (blocks, experts_used) = route(tools.pool, &logits, *score, bias, used, experts);
+        let (blocks, experts_used) = route(tools.pool, &logits, op.score, bias, used, experts);
 
         let sizes = (router.rows, experts_used, rows * used);
         let mixture = Mixture { tools, blocks: &experts.blocks.as_slice()[..blocks], sizes };
         let inputs = mixture.gather(normed, router.cols, &mut experts.inputs);
         let input = mixture.input(inputs, router.cols, [gate, up], groups);
-        let hidden = mixture.gate_up(input, [gate, up], *activation, &mut experts.hidden);
+        let hidden = mixture.gate_up(input, [gate, up], op.activation, &mut experts.hidden);
         let input = mixture.input(hidden, down.cols, [down], groups);
-        let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * router.cols];
+        let x = &mut slots[op.x.0 as usize].as_mut_slice()[..rows * router.cols];
         mixture.down(input, down, x);
     }
 }

@@ -1,5 +1,4 @@
-use walla_device::{Linear, Norm, Slot};
-use walla_types::Activation;
+use walla_device::op;
 
 use super::Frame;
 use super::linear::first;
@@ -8,15 +7,9 @@ use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
     /// `x[r] = scale * (x[r] + post(W y[r]))`.
-    pub(super) fn project(
-        &mut self,
-        y: Slot,
-        linear: &Linear,
-        post_norm: Option<&Norm>,
-        scale: f32,
-        x: Slot,
-    ) {
-        let (_, padded) = self.products(y, None, [linear]);
+    pub(super) fn project(&mut self, op: &op::Project) {
+        let op::Project { y, linear, post_norm, scale, x } = *op;
+        let (_, padded) = self.products(y, None, [&linear]);
         let post =
             post_norm.map(|norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps));
         let (rows, width) = (self.rows.len(), self.matrices[linear.matrix.0 as usize].rows);
@@ -46,16 +39,10 @@ impl Frame<'_> {
     }
 
     /// `n = norm(x); h = activation(G n) * (U n)`.
-    pub(super) fn gate_up(
-        &mut self,
-        x: Slot,
-        norm: &Norm,
-        linears: [&Linear; 2],
-        activation: Activation,
-        h: Slot,
-    ) {
-        let (starts, padded) = self.products(x, Some(norm), linears);
-        let (rows, hidden) = (self.rows.len(), self.matrices[linears[0].matrix.0 as usize].rows);
+    pub(super) fn gate_up(&mut self, op: &op::GateUp) {
+        let op::GateUp { x, norm, gate, up, activation, h } = *op;
+        let (starts, padded) = self.products(x, Some(&norm), [&gate, &up]);
+        let (rows, hidden) = (self.rows.len(), self.matrices[gate.matrix.0 as usize].rows);
         let Workspace { slots, product, .. } = &mut *self.workspace;
         let product = first(product, rows * padded);
         let h = &mut slots[h.0 as usize].as_mut_slice()[..rows * hidden];
@@ -70,15 +57,9 @@ impl Frame<'_> {
     }
 
     /// `y[r] *= activation(W norm(x[r]))`.
-    pub(super) fn gate(
-        &mut self,
-        x: Slot,
-        norm: &Norm,
-        linear: &Linear,
-        activation: Activation,
-        y: Slot,
-    ) {
-        let (_, padded) = self.products(x, Some(norm), [linear]);
+    pub(super) fn gate(&mut self, op: &op::Gate) {
+        let op::Gate { x, norm, linear, activation, y } = *op;
+        let (_, padded) = self.products(x, Some(&norm), [&linear]);
         let (rows, gated) = (self.rows.len(), self.matrices[linear.matrix.0 as usize].rows);
         let Workspace { slots, product, .. } = &mut *self.workspace;
         let product = first(product, rows * padded);

@@ -1,4 +1,4 @@
-use walla_device::{Norm, Op};
+use walla_device::{Norm, op};
 
 use super::Frame;
 use crate::cache::Layer;
@@ -20,10 +20,8 @@ struct Part<'a> {
 impl Frame<'_> {
     /// Projects, normalises and rotates heads. Queries go to their slot, keys and values to the
     /// cache.
-    pub(super) fn qkv(&mut self, op: &Op) {
-        let Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op else {
-            return;
-        };
+    pub(super) fn qkv(&mut self, op: &op::Qkv) {
+        let op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op;
         let (starts, width) = match keys {
             Some(own) => self.products(*x, Some(norm), [query, &own.key, &own.value]),
             None => {

@@ -5,7 +5,7 @@
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
     CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
-    RopeDesc, Slot, SlotDesc,
+    RopeDesc, Slot, SlotDesc, op,
 };
 use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 
@@ -214,7 +214,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         b.bytes /= 2; // Only one row of the table is read.
         table
     };
-    let mut ops = vec![Op::Embed { table, scale: 1.0, x }];
+    let mut ops = vec![Op::Embed(op::Embed { table, scale: 1.0, x })];
     let mut layers = vec![];
     for layer in 0..shape.layers {
         let [value_ty, down_ty, _, ty] = types(mixture, layer, shape.layers)?;
@@ -223,7 +223,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             true => b.norm(head_dim).map(Some),
             false => Ok(None),
         };
-        ops.push(Op::Qkv {
+        ops.push(Op::Qkv(op::Qkv {
             x,
             norm: b.norm(shape.width)?,
             query: b.linear(ty, heads * head_dim, shape.width, false)?,
@@ -238,10 +238,10 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             shape: shape.heads,
             layer,
             q,
-        });
+        }));
         let scale = 1.0 / (head_dim as f32).sqrt();
         let window = shape.window.filter(|_| layer % 6 != 5);
-        ops.push(Op::Attention {
+        ops.push(Op::Attention(op::Attention {
             q,
             shape: shape.heads,
             layer,
@@ -249,11 +249,17 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             position_scale: None,
             window,
             out: mixed,
-        });
+        }));
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
-        ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
+        ops.push(Op::Project(op::Project {
+            y: mixed,
+            linear,
+            post_norm: b.post_norm(shape)?,
+            scale: 1.0,
+            x,
+        }));
         if let Some((count, used)) = shape.experts {
-            ops.push(Op::Experts {
+            ops.push(Op::Experts(op::Experts {
                 x,
                 norm: b.norm(shape.width)?,
                 router: b.router(count, shape.width)?,
@@ -264,10 +270,10 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
                 up: b.linear(ty, count * shape.hidden, shape.width, false)?.matrix,
                 down: b.linear(down_ty, count * shape.width, shape.hidden, false)?.matrix,
                 activation: Activation::Silu,
-            });
+            }));
             continue;
         }
-        ops.push(Op::GateUp {
+        ops.push(Op::GateUp(op::GateUp {
             x,
             norm: b.norm(shape.width)?,
             gate: b.linear(ty, shape.hidden, shape.width, false)?,
@@ -277,17 +283,23 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
                 None => Activation::Silu,
             },
             h,
-        });
+        }));
         let linear = b.linear(down_ty, shape.width, shape.hidden, false)?;
-        ops.push(Op::Project { y: h, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
+        ops.push(Op::Project(op::Project {
+            y: h,
+            linear,
+            post_norm: b.post_norm(shape)?,
+            scale: 1.0,
+            x,
+        }));
     }
-    ops.push(Op::Head {
+    ops.push(Op::Head(op::Head {
         x,
         norm: b.norm(shape.width)?,
         linear: head,
         soft_cap: None,
         suppressed: vec![],
-    });
+    }));
     ops.push(Op::Sample);
     let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
     let weight_bytes = b.bytes;

@@ -1,10 +1,7 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
-use walla_device::{
-    CacheLayer, DeviceError, HeadShape, KeyValue, KvType, Linear, Norm, Op, Program, RopeId, Slot,
-    VectorId,
-};
-use walla_types::{PositionScale, RopePairs};
+use walla_device::{CacheLayer, DeviceError, HeadShape, KvType, Op, Program, op};
+use walla_types::RopePairs;
 
 use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
@@ -51,43 +48,38 @@ fn page_magic(page_tokens: u32) -> u32 {
     u32::try_from(magic).unwrap_or(0)
 }
 
-/// First part of an attention layer: the fields of [`Op::Qkv`].
-pub(super) struct Qkv<'a> {
-    pub(super) x: Slot,
-    pub(super) norm: &'a Norm,
-    pub(super) query: &'a Linear,
-    pub(super) query_norm: Option<Norm>,
-    pub(super) keys: Option<&'a KeyValue>,
-    pub(super) rope: Option<RopeId>,
-    pub(super) shape: HeadShape,
-    pub(super) layer: u32,
-    pub(super) q: Slot,
-    pub(super) position_scale: Option<PositionScale>,
-    /// Whether attention with `q` of this layer is the next op.
-    pub(super) attends_next: bool,
-}
-
 impl Lowering<'_> {
-    pub(super) fn qkv(&mut self, op: &Qkv<'_>) -> Result<(), DeviceError> {
+    pub(super) fn qkv(&mut self, op: &op::Qkv, later: &[Op]) -> Result<(), DeviceError> {
+        // Of the attention that reads these queries.
+        let position_scale = later.iter().find_map(|later| match later {
+            Op::Attention(attention) if attention.q == op.q => attention.position_scale,
+            _ => None,
+        });
+        let attends_next = matches!(
+            later.first(),
+            Some(Op::Attention(next)) if (next.q, next.layer) == (op.q, op.layer)
+        ) && op.keys.is_some()
+            && position_scale.is_none();
+        let keys = op.keys.as_ref();
         let HeadShape { heads, head_dim, .. } = op.shape;
         let (mut kv, name) = self.pages(op.layer, op.shape)?;
         // Without keys the kernels see queries only.
-        kv.kv_heads = if op.keys.is_some() { op.shape.kv_heads } else { 0 };
+        kv.kv_heads = if keys.is_some() { op.shape.kv_heads } else { 0 };
         let kv_heads = kv.kv_heads;
-        let input = self.input(op.x, Some(op.norm))?;
+        let input = self.input(op.x, Some(&op.norm))?;
         // Attention itself finishes and appends the heads of a row, if each row attends only to its
         // own cell among the cells that a step writes.
         let appends_later =
-            op.attends_next && self.program.pure_decode && self.form(op.shape)?.is_some();
+            attends_next && self.program.pure_decode && self.form(op.shape)?.is_some();
         let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let all_heads = heads + 2 * kv_heads;
         let stride = all_heads * head_dim;
         let products = self.products(deferred.map_or(1, |deferred| deferred.count) * stride);
         let mut parts = Vec::with_capacity(3);
         let mut first = 0;
-        let linears = op.keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
+        let linears = keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
         for (linear, count) in
-            std::iter::once((op.query, heads)).chain(linears.into_iter().flatten())
+            std::iter::once((&op.query, heads)).chain(linears.into_iter().flatten())
         {
             let rows = self.resources.matrix(linear.matrix)?.rows;
             same("rows of a query, key or value matrix", rows, count * head_dim)?;
@@ -98,7 +90,7 @@ impl Lowering<'_> {
         let epilogue =
             deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
         self.linears(&input, &parts, epilogue)?;
-        if let (Some(norm), Some(values)) = (op.keys.and_then(|its| its.value_norm), parts.get(2)) {
+        if let (Some(norm), Some(values)) = (keys.and_then(|its| its.value_norm), parts.get(2)) {
             let values = (values.out, values.stride);
             self.norm_heads(values, (kv_heads, head_dim), &norm)?;
         }
@@ -109,7 +101,7 @@ impl Lowering<'_> {
             self.unappended = Some((op.q, products, head, deferred.unwrap_or_default()));
             return Ok(());
         }
-        let growth = op.position_scale.filter(|scale| scale.period_tokens > 0);
+        let growth = position_scale.filter(|scale| scale.period_tokens > 0);
         let params = AppendParams {
             step: self.step()?,
             kv,
@@ -127,7 +119,7 @@ impl Lowering<'_> {
     }
 
     /// Norms and rotary embedding of the heads.
-    fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
+    fn heads(&self, op: &op::Qkv) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
         let mut head = HeadRef { heads, sincos_scale: 1.0, ..HeadRef::default() };
         // Without keys the key's norm is not used.
@@ -215,7 +207,9 @@ impl Lowering<'_> {
     /// as in decode.
     pub(super) fn next_pages(&self, later: &[Op]) -> Result<PagesRef, DeviceError> {
         let next = later.iter().find_map(|op| match op {
-            Op::Attention { shape, layer, window, .. } => Some((*shape, *layer, *window)),
+            Op::Attention(op::Attention { shape, layer, window, .. }) => {
+                Some((*shape, *layer, *window))
+            }
             _ => None,
         });
         let Some((shape, layer, window)) = next.filter(|_| self.program.pure_decode) else {
@@ -245,11 +239,12 @@ impl Lowering<'_> {
 
     pub(super) fn attention(
         &mut self,
-        (q_slot, out_slot, is_packed): (Slot, Slot, bool),
-        (shape, layer): (HeadShape, u32),
-        scale: f32,
-        window: Option<u32>,
+        op: &op::Attention,
+        later: &[Op],
     ) -> Result<(), DeviceError> {
+        // The queries have their position's scale.
+        let op::Attention { q: q_slot, shape, layer, scale, window, out: out_slot, .. } = *op;
+        let is_packed = self.is_packed(later, out_slot)?;
         let (kv, name) = self.pages(layer, shape)?;
         let (q, q_width) = self.slot(q_slot)?;
         let (out, out_width) = self.slot(out_slot)?;
@@ -326,13 +321,8 @@ impl Lowering<'_> {
         Ok(form.decode(self.program))
     }
 
-    pub(super) fn short_conv(
-        &mut self,
-        (x, norm, out): (Slot, &Norm, Slot),
-        inputs: &[Linear; 3],
-        (kernel, taps): (VectorId, u32),
-        layer: u32,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn short_conv(&mut self, op: &op::ShortConv) -> Result<(), DeviceError> {
+        let op::ShortConv { x, ref norm, input: ref inputs, kernel, taps, layer, out } = *op;
         let (out, width) = self.slot(out)?;
         let state = self.states(layer, CacheLayer::ShortConv { width, taps })?;
         if taps == 0 || taps > MAX_TAPS {

@@ -1,10 +1,9 @@
 //! Deferred split-K for decode: query, key and value are stored as per-split sums, which attention
 //! reduces as it reads them (`DeferredSplits` in kernels/attention/attention.cuh).
 
-use walla_device::{DeviceError, GpuFacts, KvType};
+use walla_device::{DeviceError, GpuFacts, KvType, op};
 
 use super::Lowering;
-use super::attention::Qkv;
 use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::Kernel;
 use super::operands::Input;
@@ -47,13 +46,13 @@ impl Lowering<'_> {
     /// deferred.
     pub(super) fn deferred_splits(
         &mut self,
-        op: &Qkv<'_>,
+        op: &op::Qkv,
         input: &Input,
     ) -> Result<Option<DeferredSplits>, DeviceError> {
         let resources = self.resources;
         // A norm of values reads their sums.
         let Some(keys) = op.keys.filter(|keys| keys.value_norm.is_none()) else { return Ok(None) };
-        let linears = [op.query, &keys.key, &keys.value];
+        let linears = [&op.query, &keys.key, &keys.value];
         let is_q8 = resources.cache(self.program.cache)?.desc.kv_type == KvType::Q8;
         let max_rows = if is_q8 { MAX_DEFERRED_ROWS_Q8 } else { MAX_DEFERRED_ROWS };
         if !self.warpgroups

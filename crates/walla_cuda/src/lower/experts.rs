@@ -1,6 +1,6 @@
 //! Mixtures of experts (kernels/experts): router, choice, products of the experts in use, sum.
 
-use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Slot, VectorId};
+use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Op, Slot, op};
 use walla_types::{Activation, ExpertScore};
 
 use super::kernel::{SHARED_OF_DRIVER, max_shared_bytes};
@@ -8,7 +8,7 @@ use super::operands::{Input, Normed};
 use super::packed_rows::{packed_bytes, padded};
 use super::product::on_tensor_cores;
 use super::tiling::GROUP_ROWS;
-use super::{Area, Lowering, same};
+use super::{Area, Lowering, next_norm, same};
 use crate::params::{
     Address, ChoicesRef, ExpertItem, ExpertsAddParams, ExpertsGemmParams, ExpertsRouteParams,
     ExpertsRouterParams, LinearMode,
@@ -47,21 +47,6 @@ const MAX_BLOCK_TILES: u32 = 8;
 const MAX_BLOCK_TILES_MANY: u32 = 32;
 /// Rows of a pass from which there are many.
 const PASS_ROWS_MANY: u32 = 32;
-
-/// `Op::Experts`.
-pub(super) struct Mixture<'a> {
-    pub(super) x: Slot,
-    pub(super) norm: &'a Norm,
-    pub(super) router: MatrixId,
-    pub(super) selection_bias: Option<VectorId>,
-    pub(super) score: ExpertScore,
-    pub(super) used: u32,
-    /// Gate, up and down.
-    pub(super) matrices: [MatrixId; 3],
-    pub(super) activation: Activation,
-    /// The norm at the beginning of the next op that reads `x`.
-    pub(super) next: Option<Norm>,
-}
 
 /// Maximum rows of an item, for programs of `rows` rows: twice the rows of an expert, if all are
 /// used equally often. Rows of an expert beyond that belong to other items: blocks that run at the
@@ -200,7 +185,7 @@ struct ExpertsProduct<'a> {
 
 impl Lowering<'_> {
     /// `x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))`.
-    pub(super) fn experts(&mut self, op: &Mixture<'_>) -> Result<(), DeviceError> {
+    pub(super) fn experts(&mut self, op: &op::Experts, later: &[Op]) -> Result<(), DeviceError> {
         let sizes = self.check_experts(op)?;
         let Sizes { experts, width, hidden } = sizes;
         let mode = match op.activation {
@@ -211,7 +196,7 @@ impl Lowering<'_> {
             }
         };
         let resources = self.resources;
-        let [gate, up, down] = op.matrices.map(|id| resources.matrix(id));
+        let [gate, up, down] = [op.gate, op.up, op.down].map(|id| resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
         let (rows, used) = (self.program.max_rows, op.used);
         let choices_count = rows.saturating_mul(used);
@@ -231,7 +216,7 @@ impl Lowering<'_> {
         let h = self.workspace.at(Area::ExpertsHidden, packed_bytes(choices_count, hidden));
         let h = padded(h, hidden);
 
-        let input = self.input(op.x, Some(op.norm))?;
+        let input = self.input(op.x, Some(&op.norm))?;
         let x = self.operand(&input)?;
         let products = self.products(experts);
         self.experts_router(op.router, &input, products)?;
@@ -262,11 +247,11 @@ impl Lowering<'_> {
             },
         };
         self.experts_gemm(down)?;
-        self.experts_add(op, (choices, y, input.x, width))
+        self.experts_add(op.x, next_norm(later, op.x), (choices, y, input.x, width))
     }
 
     /// Checks shapes and types.
-    fn check_experts(&self, op: &Mixture<'_>) -> Result<Sizes, DeviceError> {
+    fn check_experts(&self, op: &op::Experts) -> Result<Sizes, DeviceError> {
         let router = self.resources.matrix(op.router)?;
         let (_, width) = self.slot(op.x)?;
         let experts = router.rows;
@@ -283,7 +268,7 @@ impl Lowering<'_> {
                 op.used
             )));
         }
-        let [gate, up, down] = op.matrices.map(|id| self.resources.matrix(id));
+        let [gate, up, down] = [op.gate, op.up, op.down].map(|id| self.resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
         let hidden = gate.rows / experts;
         same("router width", router.cols, width)?;
@@ -338,7 +323,7 @@ impl Lowering<'_> {
     /// Chooses experts and groups rows by expert.
     fn experts_route(
         &mut self,
-        op: &Mixture<'_>,
+        op: &op::Experts,
         x: &Normed,
         (choices, products, factors): (ChoicesRef, Address, Address),
     ) -> Result<(), DeviceError> {
@@ -421,7 +406,8 @@ impl Lowering<'_> {
     /// Adds the experts' results to x, and packs x for the next norm.
     fn experts_add(
         &mut self,
-        op: &Mixture<'_>,
+        slot: Slot,
+        next_norm: Option<Norm>,
         (choices, y, x, width): (ChoicesRef, Address, Address, u32),
     ) -> Result<(), DeviceError> {
         let mut params = ExpertsAddParams {
@@ -430,13 +416,13 @@ impl Lowering<'_> {
             weights: choices.weights,
             x,
             width,
-            used: op.used,
+            used: choices.used,
             ..ExpertsAddParams::default()
         };
         // The rows change, so their packed form is stale.
         self.normed = None;
-        if let Some(norm) = op.next {
-            let next = self.exactly_normed(op.x, &norm)?;
+        if let Some(norm) = next_norm {
+            let next = self.exactly_normed(slot, &norm)?;
             params.next_norm = next.norm;
             params.packed = next.rows;
             params.factors = next.pack_factors;

@@ -1,6 +1,6 @@
 //! Gates and norms of heads (kernels/layer/gate_rows.cu).
 
-use walla_device::{DeviceError, Linear, Norm, Op, Slot};
+use walla_device::{DeviceError, Linear, Norm, Op, Slot, op};
 use walla_types::Activation;
 
 use super::operands::{Input, Part};
@@ -48,13 +48,8 @@ fn gate_mode(activation: Activation) -> u32 {
 
 impl Lowering<'_> {
     /// The gate of a mixer's result.
-    pub(super) fn gate(
-        &mut self,
-        (x, norm, y): (Slot, &Norm, Slot),
-        linear: &Linear,
-        activation: Activation,
-        later: &[Op],
-    ) -> Result<(), DeviceError> {
+    pub(super) fn gate(&mut self, op: &op::Gate, later: &[Op]) -> Result<(), DeviceError> {
+        let op::Gate { x, ref norm, ref linear, activation, y } = *op;
         let (_, width) = self.slot(y)?;
         let ungated = self.ungated.take().filter(|ungated| ungated.slot == y);
         let mut ungated = ungated.unwrap_or(Ungated { slot: y, head_norm: None, products: None });
@@ -74,10 +69,10 @@ impl Lowering<'_> {
     /// `h = activation(W x) * e`, with `e` from column `first` of a slot on.
     pub(super) fn gate_input(
         &mut self,
-        (x, e, h): (Slot, Slot, Slot),
-        (linear, activation, first): (&Linear, Activation, u32),
+        op: &op::GateInput,
         later: &[Op],
     ) -> Result<(), DeviceError> {
+        let op::GateInput { x, ref linear, activation, e, first, h } = *op;
         let (_, width) = self.slot(h)?;
         let (e, stride) = self.slot(e)?;
         if first.checked_add(width).is_none_or(|end| end > stride) {

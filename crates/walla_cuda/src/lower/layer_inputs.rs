@@ -1,6 +1,6 @@
 //! Embeddings of each layer, and bounded logits (kernels/layer/layer_inputs.cu, bound_logits.cu).
 
-use walla_device::{DeviceError, Linear, MatrixId, Norm, Slot};
+use walla_device::{DeviceError, op};
 
 use super::operands::Part;
 use super::product::Epilogue;
@@ -16,13 +16,8 @@ const BOUND_THREADS: u32 = 256;
 const BOUND_LOGITS: u32 = 4 * BOUND_THREADS;
 
 impl Lowering<'_> {
-    pub(super) fn layer_inputs(
-        &mut self,
-        (x, e): (Slot, Slot),
-        (table, table_scale): (MatrixId, f32),
-        projection: &Linear,
-        norm: &Norm,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn layer_inputs(&mut self, op: &op::LayerInputs) -> Result<(), DeviceError> {
+        let op::LayerInputs { x, table, table_scale, ref projection, norm, e } = *op;
         let (e, width) = self.slot(e)?;
         let table = self.resources.matrix(table)?;
         if !table.usage.gather {

@@ -2,13 +2,13 @@
 //! (`pack`, then `matmul`), or in f32 (`linear`) for types that tensor cores would round too
 //! coarsely.
 
-use walla_device::{DeviceError, Linear, Norm, Slot};
+use walla_device::{DeviceError, Norm, Op, Slot, op};
 use walla_types::Activation;
 
 use super::gate_rows::aligned_numbers;
 use super::operands::{Input, Normed, Part};
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
-use super::{Area, Lowering, same};
+use super::{Area, Lowering, next_norm, same};
 use crate::params::{
     AddNormParams, EmbedParams, GateRowsParams, LinearMode, LinearParams, MatrixPart, PagesRef,
 };
@@ -35,8 +35,12 @@ fn group(rows: u32, shared_bytes: u64) -> u32 {
 }
 
 impl Lowering<'_> {
-    pub(super) fn embed(&mut self, table: &Matrix, scale: f32, x: Slot) -> Result<(), DeviceError> {
-        let (x, width) = self.slot(x)?;
+    pub(super) fn embed(&mut self, op: &op::Embed) -> Result<(), DeviceError> {
+        let table = self.resources.matrix(op.table)?;
+        if !table.usage.gather {
+            return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
+        }
+        let (x, width) = self.slot(op.x)?;
         same("embedding width", table.cols, width)?;
         let cache = self.resources.cache(self.program.cache)?;
         let params = EmbedParams {
@@ -47,19 +51,14 @@ impl Lowering<'_> {
             last_sampled: cache.last_sampled.address(),
             recent: cache.recent.address(),
             width,
-            scale: scale * table.weight.scale,
+            scale: op.scale * table.weight.scale,
         };
         self.launch(("embed", "embed"), [self.program.max_rows, 1, 1], 128, &params)
     }
 
-    pub(super) fn project(
-        &mut self,
-        y: Slot,
-        linear: &Linear,
-        (post_norm, scale): (Option<&Norm>, f32),
-        x_slot: Slot,
-        next_norm: Option<Norm>,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn project(&mut self, op: &op::Project, later: &[Op]) -> Result<(), DeviceError> {
+        let op::Project { y, ref linear, post_norm, scale, x: x_slot } = *op;
+        let next_norm = next_norm(later, x_slot);
         let (x, width) = self.slot(x_slot)?;
         same("projected width", self.resources.matrix(linear.matrix)?.rows, width)?;
         let mut input = self.input(y, None)?;
@@ -103,19 +102,17 @@ impl Lowering<'_> {
         self.launch(("add_norm", "add_norm"), grid, threads, &params)
     }
 
-    pub(super) fn gate_up(
-        &mut self,
-        input: &Input,
-        (gate, up): (&Linear, &Linear),
-        activation: Activation,
-        (h_slot, is_packed): (Slot, bool),
-    ) -> Result<(), DeviceError> {
+    pub(super) fn gate_up(&mut self, op: &op::GateUp, later: &[Op]) -> Result<(), DeviceError> {
+        let op::GateUp { x, norm, gate, up, activation, h: h_slot } = op;
+        let mut input = self.input(*x, Some(norm))?;
+        input.next_pages = self.next_pages(later)?;
+        let (h_slot, is_packed) = (*h_slot, self.is_packed(later, *h_slot)?);
         let (h, hidden) = self.slot(h_slot)?;
         let matrices = [self.resources.matrix(gate.matrix)?, self.resources.matrix(up.matrix)?];
         for matrix in matrices {
             same("hidden width", matrix.rows, hidden)?;
         }
-        let mode = match activation {
+        let mode = match *activation {
             Activation::Silu => LinearMode::GateSilu,
             Activation::GeluTanh => LinearMode::GateGelu,
             Activation::Sigmoid => {
@@ -129,7 +126,7 @@ impl Lowering<'_> {
                 rows = Some(self.packed_rows(Area::PackedHidden, hidden, false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
-            return self.linears(input, &parts, Epilogue::Gate(mode, rows));
+            return self.linears(&input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
         let aligned = aligned_numbers(hidden);
@@ -138,7 +135,7 @@ impl Lowering<'_> {
         let ups = products + 4 * u64::from(aligned);
         let parts =
             [Part { linear: gate, out: products, stride }, Part { linear: up, out: ups, stride }];
-        self.linears(input, &parts, Epilogue::Store)?;
+        self.linears(&input, &parts, Epilogue::Store)?;
         let gates = GateRowsParams {
             y: ups,
             y_stride: stride,
@@ -153,22 +150,19 @@ impl Lowering<'_> {
         self.launch_gate_rows(gates)
     }
 
-    pub(super) fn head(
-        &mut self,
-        x: Slot,
-        norm: &Norm,
-        linear: &Linear,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn head(&mut self, op: &op::Head) -> Result<(), DeviceError> {
+        let op::Head { x, norm, linear, soft_cap, suppressed } = op;
         same("vocabulary", self.resources.matrix(linear.matrix)?.rows, self.program.vocab)?;
         let out = self.resources.buffer(self.program.logits)?;
         let wanted = 4 * self.program.max_outputs as usize * self.program.vocab as usize;
         if out.bytes() < wanted {
             return Err(DeviceError::Invalid(format!("logits buffer below {wanted} bytes")));
         }
-        let input = self.input(x, Some(norm))?;
+        let input = self.input(*x, Some(norm))?;
         let input = Input { rows: self.program.max_outputs, by_output: true, ..input };
         let part = Part { linear, out: out.address(), stride: self.program.vocab };
-        self.linears(&input, &[part], Epilogue::Store)
+        self.linears(&input, &[part], Epilogue::Store)?;
+        self.bound_logits(*soft_cap, suppressed)
     }
 
     pub(super) fn input(&self, slot: Slot, norm: Option<&Norm>) -> Result<Input, DeviceError> {
