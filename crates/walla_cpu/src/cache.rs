@@ -88,11 +88,6 @@ impl DeltaLayer {
         matrices.saturating_add(inputs).saturating_mul(4).saturating_mul(sequences)
     }
 
-    fn held_bytes(&self) -> usize {
-        let sequences = self.conv.state.len() / (4 * self.conv.numbers()).max(1);
-        self.conv.state.len() + self.strips.len() * Self::strip(self.shape) * sequences * 4
-    }
-
     /// Runs `work` with the strips of all sequences, sequentially.
     fn each(&mut self, work: impl Fn(&mut [f32], usize)) {
         let numbers = Self::strip(self.shape);
@@ -205,16 +200,6 @@ impl Cache {
             recent: filled("recent tokens", sequences * RECENT, 0)?,
             cell: [vec![0.0; max_head_dim], vec![0.0; max_head_dim]],
         })
-    }
-
-    /// Bytes held.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let layers = self.layers.iter().map(|layer| match layer {
-            Layer::Kv(kv) => kv.held_bytes(),
-            Layer::Conv(conv) => conv.state.len(),
-            Layer::Delta(delta) => delta.held_bytes(),
-        });
-        layers.sum::<usize>() + (self.last.len() + self.recent.len()) * size_of::<u32>()
     }
 
     /// Stores the token at a position in the penalty window.

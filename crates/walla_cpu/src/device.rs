@@ -15,7 +15,7 @@ use crate::executor::Executor;
 use crate::info::describe;
 use crate::machine::{Host, Machine};
 use crate::matrix::Matrix;
-use crate::memory::{Bytes, filled};
+use crate::memory::{Bytes, copied};
 use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
@@ -70,6 +70,16 @@ pub(crate) fn checked(options: &CpuOptions) -> Result<(DeviceInfo, Variant), Dev
     Ok((info, variant))
 }
 
+fn no_threads(error: std::io::Error) -> DeviceError {
+    DeviceError::Failed { call: "starting threads", reason: error.to_string() }
+}
+
+/// The threads of these options.
+pub(crate) fn pool_of(options: &CpuOptions) -> Result<Pool, DeviceError> {
+    let costs = ThreadCosts::new(options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS));
+    Pool::start(options.threads_resolved() as usize, costs).map_err(no_threads)
+}
+
 impl CpuDevice {
     /// Opens the device.
     ///
@@ -78,20 +88,9 @@ impl CpuDevice {
     /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
         let (info, variant) = checked(&options)?;
-        let failed = |error: std::io::Error| DeviceError::Failed {
-            call: "starting threads",
-            reason: error.to_string(),
-        };
-        let pool = if options.inline {
-            Pool::inline()
-        } else {
-            let costs = options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS);
-            let threads = options.threads_resolved() as usize;
-            Pool::start(threads, ThreadCosts::new(costs)).map_err(failed)?
-        };
-        let machine = Machine::new(variant, pool);
+        let machine = Machine::new(variant, pool_of(&options)?);
         let max_commands = (!options.inline).then_some(MAX_COMMANDS);
-        let executor = Executor::start(machine, max_commands).map_err(failed)?;
+        let executor = Executor::start(machine, max_commands).map_err(no_threads)?;
         Ok(Self {
             info,
             executor,
@@ -228,19 +227,19 @@ impl Device for CpuDevice {
         source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
-        self.take_room(desc.name, Matrix::bytes_of(desc, source, self.variant) as u64)?;
+        let bytes = Matrix::bytes_of(desc, source, self.variant) as u64;
+        self.take_room(desc.name, bytes)?;
         // No step runs during loading, so the pool's threads are free to pack.
         let mut machine = self.executor.machine();
         let matrix = Matrix::load(desc, source, self.variant, &machine.pool)?;
-        self.memory.weight_bytes += matrix.held_bytes() as u64;
+        self.memory.weight_bytes += bytes;
         Ok(MatrixId(push(&mut machine.matrices, matrix)?))
     }
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         self.executor.check_lost("load_vector")?;
         self.take_room(name, size_of_val(values) as u64)?;
-        let mut vector = filled(name, values.len(), 0.0)?;
-        vector.copy_from_slice(values);
+        let vector = copied(name, values)?;
         self.memory.weight_bytes += size_of_val(values) as u64;
         Ok(VectorId(push(&mut self.machine().vectors, vector)?))
     }
@@ -254,9 +253,10 @@ impl Device for CpuDevice {
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
         self.executor.check_lost("create_cache")?;
-        self.take_room("keys and values", Cache::bytes_of(desc))?;
+        let bytes = Cache::bytes_of(desc);
+        self.take_room("keys and values", bytes)?;
         let cache = Cache::new(desc, &self.machine().ropes)?;
-        self.memory.cache_bytes += cache.held_bytes() as u64;
+        self.memory.cache_bytes += bytes;
         self.caches.push(desc.clone());
         Ok(CacheId(push(&mut self.machine().caches, cache)?))
     }

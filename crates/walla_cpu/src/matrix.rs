@@ -93,11 +93,6 @@ impl Matrix {
         Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
     }
 
-    /// Bytes held.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// Number of panels, including a partial last one.
     pub(crate) fn panels(&self) -> usize {
         self.rows.div_ceil(PANEL)

@@ -4,7 +4,7 @@ use walla_device::{DeviceError, RopeDesc};
 use walla_types::RopePairs;
 
 use crate::experts::{Block, Choice};
-use crate::memory::{Bytes, filled};
+use crate::memory::{Bytes, copied, filled};
 use crate::quantize::Group;
 use crate::sync::Mutex;
 
@@ -17,8 +17,7 @@ pub(crate) struct Rope {
 
 impl Rope {
     pub(crate) fn new(desc: &RopeDesc<'_>) -> Result<Self, DeviceError> {
-        let mut frequencies = filled("a rotation", desc.frequencies.len(), 0.0)?;
-        frequencies.copy_from_slice(desc.frequencies);
+        let frequencies = copied("a rotation", desc.frequencies)?;
         Ok(Self { frequencies, magnitude: desc.magnitude, pairs: desc.pairs })
     }
 }

@@ -4,18 +4,14 @@
 use std::time::Instant;
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
-use walla_device::step::StepLayout;
-use walla_device::{
-    BufferId, CacheDesc, CacheLayer, Device, GraphId, HostId, KvType, MatrixId, Op, Phase, Program,
-    SlotDesc, StreamId, StreamPriority,
-};
+use walla_device::{CacheLayer, Device, GraphId, KvType, MatrixId, Op, Program, SlotDesc};
 use walla_types::TensorType;
 
 #[path = "../../../walla_cuda/examples/shapes/mod.rs"]
 mod shapes;
 
 pub use self::shapes::Shape;
-use self::shapes::{Loader, PAGE_TOKENS, SHAPES, fill, layout, model};
+use self::shapes::{Loader, Rig, SHAPES, layout, model};
 
 /// Options with this number of threads, and the environment's variant.
 pub fn options(threads: u32) -> CpuOptions {
@@ -50,16 +46,15 @@ pub fn load(device: &mut CpuDevice, ty: TensorType, rows: usize, cols: usize) ->
     linear.expect("loads").matrix
 }
 
-/// A program, its device and its step block.
+/// A device with the memory of a program.
 pub struct Bench {
     pub device: CpuDevice,
-    step: (HostId, BufferId),
-    layout: StepLayout,
+    rig: Rig,
     program: Program,
 }
 
+/// Exclusive bound of positions.
 const CONTEXT: u32 = 1024;
-const MAX_SEQUENCES: u32 = 64;
 /// Pages of the cache, shared equally by the sequences of a step.
 const PAGES: u32 = 512;
 pub const VOCAB_NONE: u32 = 16;
@@ -67,56 +62,29 @@ pub const VOCAB_NONE: u32 = 16;
 impl Bench {
     pub fn new(options: CpuOptions, rows: u32, vocab: u32, slots: &[usize]) -> Self {
         let device = CpuDevice::new(options).expect("opens");
-        let slots = slots.iter().map(|width| SlotDesc { width: *width as u32 }).collect();
-        Self::of(device, rows, vocab, slots, &[])
+        let slots = slots.iter().map(|width| SlotDesc { width: *width as u32 });
+        Self::of(device, rows, vocab, &slots.collect::<Vec<_>>(), &[])
     }
 
     /// A model with random weights in the tensor types of a mixture, and its ops.
     pub fn model(options: CpuOptions, shape: &Shape, mix: &str) -> (Self, Vec<Op>) {
         let mut device = CpuDevice::new(options).expect("opens");
         let model = model(&mut device, shape, mix).expect("loads");
-        (Self::of(device, 512, shape.vocab, model.slots, &model.layers), model.ops)
+        (Self::of(device, 512, shape.vocab, &model.slots, &model.layers), model.ops)
     }
 
     fn of(
         mut device: CpuDevice,
         rows: u32,
         vocab: u32,
-        slots: Vec<SlotDesc>,
+        slots: &[SlotDesc],
         layers: &[CacheLayer],
     ) -> Self {
-        let layout =
-            StepLayout { max_outputs: rows.min(MAX_SEQUENCES), ..layout(rows, CONTEXT - 1) };
-        let cache = CacheDesc {
-            layers: layers.to_vec(),
-            pages: 1 + PAGES,
-            page_tokens: PAGE_TOKENS,
-            max_sequences: MAX_SEQUENCES,
-            kv_type: KvType::F16,
-        };
-        let step = (
-            device.create_host("step", layout.bytes()).expect("fits"),
-            device.create_buffer("step", layout.bytes()).expect("fits"),
-        );
-        let logits = layout.max_outputs as usize * vocab as usize * 4;
-        let program = Program {
-            name: "bench".to_owned(),
-            phase: Phase::Decode,
-            pure_decode: false,
-            max_rows: rows,
-            max_outputs: layout.max_outputs,
-            max_context: CONTEXT,
-            vocab,
-            slots,
-            cache: device.create_cache(&cache).expect("fits"),
-            step: step.1,
-            layout,
-            results: device.create_buffer("results", layout.result_bytes()).expect("fits"),
-            logits: device.create_buffer("logits", logits).expect("fits"),
-            masks: None,
-            ops: Vec::new(),
-        };
-        Self { device, step, layout, program }
+        let layout = layout(rows.max(64), CONTEXT - 1);
+        let cache = (layers, PAGES, KvType::F16);
+        let rig = Rig::new(&mut device, layout, cache, vocab).expect("fits");
+        let program = rig.program((rows, CONTEXT, vocab), slots, &[]);
+        Self { device, rig, program: Program { pure_decode: false, ..program } }
     }
 
     /// Seconds of one run: the minimum of several.
@@ -149,38 +117,26 @@ impl Bench {
 
     /// Prepares a program of `ops`, and uploads the step block of `rows` rows of `sequences`
     /// sequences from `position` on.
-    pub fn prepare(&mut self, rows: u32, sequences: u32, position: u32, ops: &[Op]) -> Step {
-        let stream = self.device.create_stream(StreamPriority::Low).expect("a stream");
+    pub fn prepare(&mut self, rows: u32, sequences: u32, position: u32, ops: &[Op]) -> GraphId {
         let program = Program { ops: ops.to_vec(), ..self.program.clone() };
         let graph = self.device.prepare(vec![program]).expect("prepares")[0].graph;
-        let step = Step { stream, graph };
-        self.upload(step, rows, sequences, position);
-        step
+        self.upload(rows, sequences, position);
+        graph
     }
 
     /// Uploads the step block of these rows.
-    pub fn upload(&mut self, step: Step, rows: u32, sequences: u32, position: u32) {
-        let stream = step.stream;
-        let layout = self.layout;
+    pub fn upload(&mut self, rows: u32, sequences: u32, position: u32) {
         let each = rows / sequences;
         let positions = vec![position + each - 1; sequences as usize];
-        let mut write = |bytes: &mut [u8]| fill(bytes, &layout, &positions, each);
-        self.device.write_host(self.step.0, 0, layout.bytes(), &mut write).expect("writes");
-        self.device.upload(stream, self.step.0, self.step.1, layout.bytes()).expect("uploads");
+        self.rig.write(&mut self.device, &positions, each).expect("writes");
+        self.rig.upload(&mut self.device, sequences).expect("uploads");
         self.device.synchronize().expect("uploads");
     }
 
     /// Launches a prepared step.
-    pub fn launch(&mut self, step: Step) {
-        self.device.launch(step.stream, step.graph).expect("launches");
+    pub fn launch(&mut self, step: GraphId) {
+        self.device.launch(self.rig.stream, step).expect("launches");
     }
-}
-
-/// A prepared program.
-#[derive(Clone, Copy)]
-pub struct Step {
-    stream: StreamId,
-    graph: GraphId,
 }
 
 /// The models that the benchmarks measure.

@@ -47,12 +47,10 @@ impl Frame<'_> {
         let product = first(product, rows * padded);
         let h = &mut slots[h.0 as usize].as_mut_slice()[..rows * hidden];
         let nanos = work::elements(4 * h.len());
-        self.pool.grid(h, hidden, (1, hidden), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let products = &product[(tile.row + r) * padded..][..padded];
-                let [gate, up] = starts.map(|start| &products[start..][..hidden]);
-                kernels::gate(self.variant, activation, gate, up, tile.row_mut(r));
-            }
+        self.pool.rows(h, hidden, nanos, |row, h| {
+            let products = &product[row * padded..][..padded];
+            let [gate, up] = starts.map(|start| &products[start..][..hidden]);
+            kernels::gate(self.variant, activation, gate, up, h);
         });
     }
 
@@ -66,22 +64,19 @@ impl Frame<'_> {
         let width = self.program.slots[y.0 as usize].width as usize;
         let y = &mut slots[y.0 as usize].as_mut_slice()[..rows * width];
         let nanos = work::elements(4 * y.len());
-        self.pool.grid(y, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let products = &product[(tile.row + r) * padded..][..gated];
-                let y = tile.row_mut(r);
-                if let [product] = products {
-                    let factor = scalar::activate(activation, *product);
-                    y.iter_mut().for_each(|y| *y *= factor);
-                    continue;
-                }
-                // Copies of a few factors at a time, because the kernel writes to another place.
-                let mut factors = [0.0; 64];
-                for (y, products) in y.chunks_mut(64).zip(products.chunks(64)) {
-                    let factors = &mut factors[..y.len()];
-                    factors.copy_from_slice(y);
-                    kernels::gate(self.variant, activation, products, factors, y);
-                }
+        self.pool.rows(y, width, nanos, |row, y| {
+            let products = &product[row * padded..][..gated];
+            if let [product] = products {
+                let factor = scalar::activate(activation, *product);
+                y.iter_mut().for_each(|y| *y *= factor);
+                return;
+            }
+            // Copies of a few factors at a time, because the kernel writes to another place.
+            let mut factors = [0.0; 64];
+            for (y, products) in y.chunks_mut(64).zip(products.chunks(64)) {
+                let factors = &mut factors[..y.len()];
+                factors.copy_from_slice(y);
+                kernels::gate(self.variant, activation, products, factors, y);
             }
         });
     }

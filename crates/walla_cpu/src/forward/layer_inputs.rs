@@ -48,12 +48,10 @@ impl Frame<'_> {
         let e = first_numbers(e, rows * stride);
         let h = &mut h.as_mut_slice()[..rows * gated];
         let nanos = work::elements(4 * h.len());
-        self.pool.grid(h, gated, (1, gated), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let products = &product[(tile.row + r) * padded..][..gated];
-                let inputs = &e[(tile.row + r) * stride + first as usize..][..gated];
-                kernels::gate(self.variant, activation, products, inputs, tile.row_mut(r));
-            }
+        self.pool.rows(h, gated, nanos, |row, h| {
+            let products = &product[row * padded..][..gated];
+            let inputs = &e[row * stride + first as usize..][..gated];
+            kernels::gate(self.variant, activation, products, inputs, h);
         });
     }
 }

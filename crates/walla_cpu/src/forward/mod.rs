@@ -186,13 +186,11 @@ impl Frame<'_> {
             let used = rotations.len().min(self.rows.len() * pairs);
             let magnitude = f64::from(rope.magnitude);
             let nanos = work::elements(used * 64);
-            self.pool.grid(&mut rotations[..used], pairs, (1, pairs), nanos, &|_, tile| {
-                for r in 0..tile.rows {
-                    let position = self.rows[tile.row + r].position as f32;
-                    for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
-                        let (sin, cos) = f64::from(position * frequency).sin_cos();
-                        *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
-                    }
+            self.pool.rows(&mut rotations[..used], pairs, nanos, |row, turns| {
+                let position = self.rows[row].position as f32;
+                for (turn, frequency) in turns.iter_mut().zip(&rope.frequencies) {
+                    let (sin, cos) = f64::from(position * frequency).sin_cos();
+                    *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
                 }
             });
         }
@@ -215,15 +213,12 @@ impl Frame<'_> {
         let (width, rows, last) = (table.cols, self.rows, &self.cache.last);
         let x = &mut self.workspace.slots[x.0 as usize].as_mut_slice()[..rows.len() * width];
         let nanos = work::elements(2 * x.len());
-        self.pool.grid(x, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                // A program with a larger vocabulary may have sampled a token that is out of range
-                // here.
-                let token = token_of(&rows[tile.row + r], last) as usize;
-                let out = tile.row_mut(r);
-                table.gather(token.min(table.rows - 1), out);
-                out.iter_mut().for_each(|x| *x *= scale);
-            }
+        self.pool.rows(x, width, nanos, |row, out| {
+            // A program with a larger vocabulary may have sampled a token that is out of range
+            // here.
+            let token = token_of(&rows[row], last) as usize;
+            table.gather(token.min(table.rows - 1), out);
+            out.iter_mut().for_each(|x| *x *= scale);
         });
     }
 }

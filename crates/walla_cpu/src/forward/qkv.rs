@@ -64,12 +64,9 @@ impl Frame<'_> {
             }
         };
         let nanos = work::elements(2 * product.len());
-        self.pool.grid(product, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let (row, numbers) = (tile.row + r, tile.row_mut(r));
-                for part in parts {
-                    finish(row, part, &mut numbers[part.start..][..part.width]);
-                }
+        self.pool.rows(product, width, nanos, |row, numbers| {
+            for part in parts {
+                finish(row, part, &mut numbers[part.start..][..part.width]);
             }
         });
         let q: &mut [f32] = slots[q.0 as usize].as_mut_slice();

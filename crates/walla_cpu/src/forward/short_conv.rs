@@ -26,14 +26,10 @@ impl Frame<'_> {
         let kernel = &self.vectors[kernel.0 as usize];
         let out = &mut slots[out.0 as usize].as_mut_slice()[..rows.len() * width];
         let nanos = work::elements(4 * out.len());
-        self.pool.grid(out, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let row = tile.row + r;
-                let out = tile.row_mut(r);
-                products.convolve(conv, kernel, row, 0, out);
-                let c = &products.row(row)[starts[1]..][..width];
-                out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
-            }
+        self.pool.rows(out, width, nanos, |row, out| {
+            products.convolve(conv, kernel, row, 0, out);
+            let c = &products.row(row)[starts[1]..][..width];
+            out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
         });
         products.leave_states(conv);
     }

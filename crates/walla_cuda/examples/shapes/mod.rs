@@ -4,8 +4,9 @@
 
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
-    RopeDesc, Slot, SlotDesc, op,
+    BufferId, CacheDesc, CacheId, CacheLayer, Device, HeadShape, HostId, KeyValue, KvType, Linear,
+    MatrixDesc, MatrixId, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
+    StreamPriority, op,
 };
 use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 
@@ -308,12 +309,84 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
+/// Memory for the steps of a model.
+pub struct Rig {
+    pub stream: StreamId,
+    layout: StepLayout,
+    cache: CacheId,
+    host: HostId,
+    step: BufferId,
+    results: BufferId,
+    logits: BufferId,
+}
+
+impl Rig {
+    /// Memory with `pages` pages in addition to the one for padding.
+    pub fn new(
+        device: &mut dyn Device,
+        layout: StepLayout,
+        (layers, pages, kv_type): (&[CacheLayer], u32, KvType),
+        vocab: u32,
+    ) -> Result<Self> {
+        let (layers, pages, page_tokens) = (layers.to_vec(), 1 + pages, PAGE_TOKENS);
+        let cache = CacheDesc { layers, pages, page_tokens, max_sequences: 64, kv_type };
+        let logits = 4 * layout.max_outputs as usize * vocab as usize;
+        Ok(Self {
+            stream: device.create_stream(StreamPriority::Low)?,
+            layout,
+            cache: device.create_cache(&cache)?,
+            host: device.create_host("step", layout.bytes())?,
+            step: device.create_buffer("step", layout.bytes())?,
+            results: device.create_buffer("results", layout.result_bytes())?,
+            logits: device.create_buffer("logits", logits)?,
+        })
+    }
+
+    /// A decode program.
+    pub fn program(
+        &self,
+        (rows, max_context, vocab): (u32, u32, u32),
+        slots: &[SlotDesc],
+        ops: &[Op],
+    ) -> Program {
+        Program {
+            name: format!("{rows} rows"),
+            phase: Phase::Decode,
+            pure_decode: true,
+            max_rows: rows,
+            max_outputs: rows.min(64),
+            max_context,
+            vocab,
+            slots: slots.to_vec(),
+            cache: self.cache,
+            step: self.step,
+            layout: self.layout,
+            results: self.results,
+            logits: self.logits,
+            masks: None,
+            ops: ops.to_vec(),
+        }
+    }
+
+    /// Writes the step in which agents read `chunk` tokens each, the last at their positions.
+    pub fn write(&self, device: &mut dyn Device, positions: &[u32], chunk: u32) -> Result<()> {
+        let mut write = |bytes: &mut [u8]| fill(bytes, &self.layout, positions, chunk);
+        Ok(device.write_host(self.host, 0, self.layout.bytes(), &mut write)?)
+    }
+
+    /// Enqueues the upload of a step of this number of agents.
+    pub fn upload(&self, device: &mut dyn Device, agents: u32) -> Result<()> {
+        let bytes = self.layout.bytes_with(agents);
+        Ok(device.upload(self.stream, self.host, self.step, bytes)?)
+    }
+}
+
 /// Fills a step: every agent reads `chunk` tokens, the last at its position. Each agent has
 /// separate pages, assigned consecutively from page 1.
 ///
 /// # Panics
 /// If there are more agents, or longer contexts, than the layout allows.
-pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32) {
+fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32) {
     let agents = positions.len() as u32;
     let Some(view) = StepViewMut::new(bytes, layout) else { return };
     view.header.rows = agents * chunk;

@@ -8,10 +8,10 @@ use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
 use super::arena::Arena;
 use super::context_source;
+use super::context_source::ContextOrigin;
 use super::gpu::{Gpu, describe};
 use super::green;
 use super::objects::Object;
-use super::origin::ContextOrigin;
 use super::stream::Stream;
 
 /// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.

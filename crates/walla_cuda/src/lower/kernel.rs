@@ -134,6 +134,13 @@ impl Params {
     }
 }
 
+/// Whether `resident` blocks of a product fit on a multiprocessor.
+pub(super) fn fits(shared_bytes: u32, resident: u32, gpu: &GpuFacts) -> bool {
+    let each = u64::from(shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
+    let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
+    each * u64::from(resident) <= all
+}
+
 /// Maximum dynamic shared memory of a product's launch: all that a block can have.
 pub(super) fn max_shared_bytes(gpu: &GpuFacts) -> u32 {
     gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
