@@ -227,6 +227,7 @@ impl Cache {
                     let Layer::Kv(kv) = layer else { continue };
                     let rope = kv.rope.map(|rope| &ropes[rope]);
                     let [key, value] = self.cell.each_mut().map(|all| &mut all[..kv.head_dim]);
+                    // Ascending, since the destination may be an earlier cell of the same page.
                     for cell in 0..cells {
                         for head in 0..kv.kv_heads {
                             kv.read_cell(
@@ -283,6 +284,7 @@ impl Cache {
     /// Only the last [`RECENT`] positions are stored, so at most that number moves.
     fn shift_recent(&mut self, sequence: usize, from: u32, end: u32, turn: i32) {
         let recent = &mut self.recent[sequence * RECENT..][..RECENT];
+        // A copy, because old and new places overlap in the ring.
         let mut old = [0; RECENT];
         old.copy_from_slice(recent);
         let first = from.max(end.saturating_sub(MAX_PENALTY_WINDOW));

@@ -45,6 +45,7 @@ pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes
     };
     let sizes =
         run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))?;
+    // Last: it indexes the matrices that the checks above found.
     check_experts(program, resources.matrices)?;
     Ok(sizes)
 }
@@ -193,6 +194,7 @@ impl<'a> Checker<'a> {
                     ));
                 }
                 let page = self.cache.desc.page_tokens as usize;
+                // Windows begin and end within pages, so up to two more pages hold their cells.
                 let context = (self.program.max_context as usize).next_multiple_of(page) + 2 * page;
                 let queries = group.max(QUERIES);
                 self.sizes.scores = self.sizes.scores.max(context.next_multiple_of(64) * queries);

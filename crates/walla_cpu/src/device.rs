@@ -152,6 +152,7 @@ impl CpuDevice {
         let outside = || DeviceError::Invalid(format!("{part:?} reaches outside the cache"));
         let bytes = bytes.ok_or_else(outside)?;
         let parts = image::parts(part);
+        // A full queue refuses all of it, before the buffer counts as in flight.
         self.executor.reserve(call, parts.len())?;
         let commands = parts.len() as u32;
         let found = Arc::clone(self.host(host, host_offset, bytes)?);
@@ -303,6 +304,7 @@ impl Device for CpuDevice {
         self.executor.check_lost("prepare")?;
         let mut machine = self.executor.machine();
         let mut sizes = machine.workspace.sizes.clone();
+        // All programs are checked before anything changes.
         for program in &programs {
             sizes.union(&check::check(program, machine.resources())?);
         }
@@ -358,6 +360,7 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.buffer(to, 0, bytes)?;
+        // Before the buffer counts as in flight, as for all copies.
         self.executor.reserve("upload", 1)?;
         self.host(from, 0, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
         self.executor.push("upload", Command::Upload { host: from.0, buffer: to.0, bytes })
@@ -433,9 +436,11 @@ impl Device for CpuDevice {
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.event(event)?;
+        // One sequence for all events: a completed serial is never that of another record.
         self.serial += 1;
         let serial = self.serial;
         self.executor.push("record", Command::Record { event: event.0, serial })?;
+        // After the push: a refused record leaves the event as it was.
         self.events[event.0 as usize].recorded = serial;
         Ok(())
     }

@@ -169,6 +169,7 @@ impl Machine {
         };
         let work = frame.work();
         let threads = self.pool.costs().of_step(work, self.pool.workers());
+        // Before the first op: a wake-up takes as long as several small ops.
         self.pool.wake(threads, work.nanos);
         frame.run(cancel);
         Ok(())

@@ -33,6 +33,7 @@ pub(crate) fn create(
         let what = format!("keys and values of {:?}", desc.kv_type);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
     }
+    // An unknown rope is refused before memory is allocated, since memory is never freed.
     for layer in &desc.layers {
         if let CacheLayer::Kv { rope: Some(rope), .. } = layer {
             resources.rope(*rope)?;

@@ -80,6 +80,7 @@ impl CudaDevice {
             // The query reports a broken device.
             let raw = self.resources.stream(stream)?.raw;
             let is_idle = self.context.stream_is_idle(raw)?;
+            // Read again: the program may have ended between the first look and the query.
             is_there = stands(self)?;
             if is_idle && !is_there {
                 let reason =

@@ -140,6 +140,7 @@ impl CudaDevice {
 
     /// Refuses if a copy of this host buffer may still be in flight.
     fn host_is_free(&mut self, id: HostId) -> Result<(), DeviceError> {
+        // By index, because `reached` changes the streams meanwhile.
         for i in 0..self.resources.host(id)?.copies.len() {
             let (stream, ticket) = self.resources.host(id)?.copies[i];
             if self.resources.has_reached(stream, ticket) {
@@ -330,6 +331,8 @@ impl Device for CudaDevice {
         // Copies of weights may still be in flight.
         self.context.synchronize()?;
         self.staging.release_buffers();
+        // Lowered twice: the launches of this first pass have no addresses and are dropped. Step
+        // rings come before it, because the first kernel takes their addresses.
         let mut workspace = Workspace::new(&programs);
         for program in &programs {
             self.prepare_step_ring(program)?;
@@ -403,6 +406,7 @@ impl Device for CudaDevice {
             let target = self.resources.buffer(to)?;
             self.fetch.upload(&self.context, raw, source, target, bytes)?;
         }
+        // A deferred copy counts too. The launch that takes it counts it again, with its own ticket.
         self.resources.copy_enqueued(from, stream, ticket);
         Ok(())
     }
@@ -476,6 +480,7 @@ impl Device for CudaDevice {
         let state =
             self.resources.events.get_mut(event.0 as usize).ok_or_else(|| unknown(&event))?;
         self.context.record(raw, state.raw)?;
+        // From now on this record completes the event, not the completion flag of an earlier step.
         state.recorded = Some((stream, ticket));
         state.word = None;
         Ok(())
@@ -507,6 +512,7 @@ impl Device for CudaDevice {
 
     fn synchronize(&mut self) -> Result<(), DeviceError> {
         self.context.synchronize()?;
+        // Host buffers are free from here on without a query.
         for stream in &mut self.resources.streams {
             stream.completed = stream.enqueued;
         }

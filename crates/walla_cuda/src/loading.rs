@@ -150,6 +150,7 @@ impl Staging {
         // A small matrix is divided evenly, but not into parts too small for a thread.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(max_tiles);
+        // Taken, because `load_parts` borrows all of `self`. Put back before its error is returned.
         let buffers = std::mem::take(&mut self.buffers);
         // No type takes more bytes in the file than in a tile, so a part is at most as large as a
         // piece.
@@ -348,6 +349,7 @@ impl Staging {
 
     /// Recovers the pieces whose copies have completed.
     fn reclaim(&mut self, context: &Context) -> Result<(), DeviceError> {
+        // Copies of one stream end in order: if the first has not ended, no later one has.
         while let Some(piece) = self.copying.front() {
             if !context.event_is_complete(piece.copied)? {
                 break;

@@ -232,6 +232,7 @@ impl Resources {
         let recorded = self.events.get(event.0 as usize).and_then(|event| event.recorded);
         let stream = self.streams.get_mut(id.0 as usize);
         if let (Some((other, other_ticket)), Some(stream)) = (recorded, stream)
+// Work of one stream is ordered without waits.
             && other != id
         {
             if stream.waits.len() == MAX_WAITS {
@@ -250,6 +251,7 @@ impl Resources {
     /// Records a copy from or to a host buffer.
     pub(crate) fn copy_enqueued(&mut self, host: HostId, stream: StreamId, ticket: u64) {
         if let Some(host) = self.hosts.get_mut(host.0 as usize) {
+            // The latest ticket of a stream covers its earlier ones, so the list stays short.
             host.copies.retain(|(other, _)| *other != stream);
             host.copies.push((stream, ticket));
         }

@@ -158,6 +158,7 @@ impl CacheImage {
             KvType::F16 => ImageNumber::F16,
             KvType::Q8 => ImageNumber::Bytes(1),
         };
+        // The order of parts is the format of files: devices and readers rely on it.
         let (mut parts, mut states) = (Vec::new(), Vec::new());
         for layer in &desc.layers {
             if let CacheLayer::Kv { kv_heads: heads, head_dim: numbers, .. } = *layer {

@@ -150,6 +150,7 @@ impl Registry {
     fn scored(&self) -> Vec<(&dyn Backend, DeviceInfo, i32)> {
         let mut all = Vec::new();
         for backend in &self.backends {
+            // Families without a device are reported by `absent`.
             for info in backend.devices().unwrap_or_default() {
                 let score = backend.score(&info);
                 all.push((&**backend, info, score));

@@ -428,6 +428,7 @@ impl<'a> ResultView<'a> {
         Some(Self {
             header: bytemuck::try_from_bytes(header?).ok()?,
             rows: part(rows?)?,
+            // A download without candidates ends before them.
             candidates: candidates.and_then(part).unwrap_or_default(),
         })
     }

@@ -170,6 +170,7 @@ impl CpuEncoder {
         let bytes = sizes.bytes(self.pool.workers());
         self.room.take(self.memory, "activations", bytes)?;
         self.prepared = Some(Prepared::new(program, sizes, self.pool.workers())?);
+        // Not added: the memory of an earlier program was freed with it.
         self.memory.workspace_bytes = bytes;
         Ok(())
     }

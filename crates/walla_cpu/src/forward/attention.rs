@@ -117,6 +117,7 @@ impl Attention<'_> {
             }
             return;
         }
+        // Rows of one sequence share the reads of its pages.
         let mut first = 0;
         for run in rows[tile.row..tile.row + tile.rows].chunk_by(|a, b| a.table == b.table) {
             let next = rows.get(tile.row + first + run.len());

@@ -96,6 +96,7 @@ impl Frame<'_> {
         for (output, row) in outputs.iter().zip(rows).filter(|(output, _)| samples(output)) {
             self.cache.last[output.sequence as usize] = row.token;
         }
+        // The end time last: sampling is part of the step.
         let header = &mut *result.header;
         (header.begin_nanos, header.end_nanos, header.preempted_micros) = self.clock.end();
     }

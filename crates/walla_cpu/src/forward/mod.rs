@@ -93,6 +93,7 @@ impl Frame<'_> {
     /// Runs all ops, or the ops before `cancel` is seen.
     pub(crate) fn run(&mut self, cancel: &AtomicBool) {
         self.compute_rotations();
+        // Before the ops: the sampler counts the tokens of this step's rows too.
         self.remember();
         for op in &self.program.ops {
             if cancel.load(Ordering::Relaxed) {
@@ -138,6 +139,7 @@ impl Frame<'_> {
                     step.add(product(&op.query) + keys);
                 }
                 Op::Attention(op) => {
+                    // Most layers have the same window, and counting takes a pass over the rows.
                     if cells_window != Some(op.window) {
                         cells_window = Some(op.window);
                         cells = attention::cells(self.rows, op.window);

@@ -69,6 +69,7 @@ impl Frame<'_> {
                 finish(row, part, &mut numbers[part.start..][..part.width]);
             }
         });
+        // Attention reads queries without the stride of the joined products.
         let q: &mut [f32] = slots[q.0 as usize].as_mut_slice();
         for (q, numbers) in q.chunks_mut(q_width).zip(product.chunks(width)) {
             q.copy_from_slice(&numbers[..q_width]);

@@ -17,6 +17,7 @@ impl CudaDevice {
     ) -> Result<(), DeviceError> {
         let programs = &mut self.resources.programs;
         let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
+        // The launch of a graph cannot be captured into another graph, single launches can.
         if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
             match self.context.launch_graph(stream, exec) {
                 // The graph did not run, so single launches can replace it.

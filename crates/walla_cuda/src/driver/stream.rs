@@ -49,6 +49,7 @@ impl Context {
             }
         };
         self.keep(Object::Stream(raw));
+        // Dropping the context polls it, see `Context::is_idle`.
         self.streams.borrow_mut().push(Stream(raw));
         Ok(Stream(raw))
     }

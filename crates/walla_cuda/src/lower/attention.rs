@@ -252,6 +252,7 @@ impl Lowering<'_> {
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
         let packed = is_packed.then(|| self.packed_rows(Area::PackedAttention, out_width, false));
         self.packed = packed.map(|rows| (out_slot, rows));
+        // Of another slot it is stale: queries that no attention has read.
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
         let rows = self.program.max_rows;
         let arrivals_bytes = 4 * rows as usize * shape.heads as usize;

@@ -73,6 +73,7 @@ impl Lowering<'_> {
                 _ => None,
             };
             self.linears(&input, &[part], Epilogue::Add(next))?;
+            // Only tensor-core kernels write the sum packed for the next norm.
             let is_left = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
             self.normed = next.filter(|_| is_left);
             return Ok(());

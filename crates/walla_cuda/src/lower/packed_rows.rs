@@ -84,6 +84,7 @@ impl Lowering<'_> {
         let grid = [self.program.max_rows, 1, 1];
         self.launch(("pack", "pack"), grid, 256, &params)?;
         let operand = Normed { pack_factors, ..operand(rows) };
+        // Further products of the same norm read these rows instead of packing them again.
         if is_normed {
             self.normed = Some(operand);
         }

@@ -246,6 +246,7 @@ impl Lowering<'_> {
             cluster: cut.cluster(),
             ..found.launch(cut.grid, cut.threads, &Params::Sm90(params))
         };
+        // The product itself cannot share a launch then: its reduction follows it.
         let launch = if cut.splits == Splits::Workspace {
             self.launches.push(launch);
             self.splitk_reduce(product, &params)?
