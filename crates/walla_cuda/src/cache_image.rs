@@ -5,7 +5,7 @@ use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
 use crate::lower::DeltaState;
-use crate::resources::{Cache, LayerMemory};
+use crate::resources::Cache;
 
 /// Bytes of a sequence's recent tokens.
 const RECENT_BYTES: usize = 4 * MAX_PENALTY_WINDOW as usize;
@@ -83,31 +83,21 @@ pub(crate) fn copy_part(
             if pages.iter().any(|page| *page >= desc.pages) {
                 return Err(outside());
             }
-            for (layer, memory) in desc.layers.iter().zip(&cache.layers) {
-                let (
-                    CacheLayer::Kv { kv_heads, head_dim, .. },
-                    LayerMemory::Kv { keys, values, scales },
-                ) = (*layer, memory)
-                else {
-                    continue;
-                };
+            for (layer, blocks) in desc.layers.iter().zip(&cache.layers) {
+                let CacheLayer::Kv { kv_heads, head_dim, .. } = *layer else { continue };
                 let cells = kv_heads as usize * desc.page_tokens as usize;
                 let numbers = cells * head_dim as usize * desc.kv_type.bytes();
-                for memory in [keys, values] {
-                    copy.pages(pages, memory, numbers, &mut image)?;
-                }
-                for memory in scales.iter().flatten() {
-                    copy.pages(pages, memory, cells * desc.kv_type.scale_bytes(), &mut image)?;
+                let scales = cells * desc.kv_type.scale_bytes();
+                for (memory, page_bytes) in blocks.iter().zip([numbers, numbers, scales, scales]) {
+                    copy.pages(pages, memory, page_bytes, &mut image)?;
                 }
             }
             Ok(())
         }
         CachePart::State { sequence, index } => {
             let layers = desc.layers.iter().zip(&cache.layers);
-            let mut states = layers.filter_map(|(layer, memory)| match memory {
-                LayerMemory::States { states } => Some((state_bytes(layer)?, states)),
-                LayerMemory::Kv { .. } => None,
-            });
+            let mut states =
+                layers.filter_map(|(layer, blocks)| Some((state_bytes(layer)?, blocks.first()?)));
             let state = states.nth(index as usize).filter(|_| sequence < desc.max_sequences);
             let (bytes, states) = state.ok_or_else(outside)?;
             copy.enqueue((states, sequence as usize * bytes), image, bytes)

@@ -11,7 +11,7 @@ use crate::params::{
     Address, AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
     ShortConvParams,
 };
-use crate::resources::LayerMemory;
+use crate::resources::scales;
 
 /// Cells per attention block (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
@@ -167,14 +167,12 @@ impl Lowering<'_> {
             KvType::Q8 => "q8",
             other => return Err(self.unsupported(format!("keys and values of {other:?}"))),
         };
-        let index = layer as usize;
-        let desc = cache.desc.layers.get(index).zip(cache.layers.get(index));
-        match desc {
+        match cache.layer(layer) {
             Some((
                 CacheLayer::Kv { kv_heads: has_heads, head_dim: has_dim, .. },
-                memory @ LayerMemory::Kv { keys, values, .. },
+                blocks @ [keys, values, ..],
             )) if (*has_heads, *has_dim) == (kv_heads, head_dim) => {
-                let [key_scales, value_scales] = memory.scales();
+                let [key_scales, value_scales] = scales(blocks);
                 let kv = KvRef {
                     keys: keys.address(),
                     values: values.address(),
@@ -193,12 +191,8 @@ impl Lowering<'_> {
 
     /// Address of the states of a recurrent layer.
     pub(super) fn states(&self, layer: u32, wanted: CacheLayer) -> Result<Address, DeviceError> {
-        let cache = self.resources.cache(self.program.cache)?;
-        let index = layer as usize;
-        match (cache.desc.layers.get(index), cache.layers.get(index)) {
-            (Some(desc), Some(LayerMemory::States { states })) if *desc == wanted => {
-                Ok(states.address())
-            }
+        match self.resources.cache(self.program.cache)?.layer(layer) {
+            Some((desc, [states])) if *desc == wanted => Ok(states.address()),
             _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache is no {wanted:?}"))),
         }
     }
