@@ -148,3 +148,26 @@ pub enum CacheCommand {
         sequence: u32,
     },
 }
+
+impl CacheCommand {
+    /// Whether all pages, cells and sequences of the command exist, and moved cells do not
+    /// overwrite cells that are still to be moved.
+    #[must_use]
+    pub fn fits(&self, desc: &CacheDesc) -> bool {
+        match *self {
+            Self::CopyPage { from, to } => from.max(to) < desc.pages,
+            Self::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
+                let ends =
+                    |cell: u32| cell.checked_add(cells).is_some_and(|end| end <= desc.page_tokens);
+                let ordered = from_page != to_page || to_cell <= from_cell;
+                from_page.max(to_page) < desc.pages && ends(from_cell) && ends(to_cell) && ordered
+            }
+            Self::ShiftRecent { sequence, from, end, turn } => {
+                let starts = i64::from(from) + i64::from(turn) >= 0;
+                sequence < desc.max_sequences && from <= end && starts
+            }
+            Self::CopySequence { from, to } => from.max(to) < desc.max_sequences,
+            Self::ClearSequence { sequence } => sequence < desc.max_sequences,
+        }
+    }
+}

@@ -316,6 +316,7 @@ pub trait Device: Send {
     /// calling thread instead.
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DeviceError> {
         while !self.poll(event)? {
+            // Not a spin: the device may need this processor.
             std::thread::yield_now();
         }
         Ok(())

@@ -40,7 +40,7 @@ mod handles;
 mod image;
 mod info;
 mod lost;
-mod op;
+pub mod op;
 mod philox;
 mod registry;
 mod sharing;
@@ -57,7 +57,7 @@ pub use error::DeviceError;
 pub use handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
-pub use image::{CacheImage, CachePart, ImageNumber, ImagePart, ImageState};
+pub use image::{CacheImage, CachePart, CopyDirection, ImageNumber, ImagePart, ImageState};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use lost::abandon;
 pub use op::{
