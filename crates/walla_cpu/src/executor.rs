@@ -90,7 +90,7 @@ impl Shared {
             }
             let Some(command) = self.ring.pop() else { continue };
             let lives = self.run(&command);
-            // After the command's effects: whoever waits for the number sees them.
+            // After the command's effects, so that a thread that waits for the number sees them.
             self.done.fetch_add(1, Ordering::Release);
             self.owner.unpark();
             if !lives {

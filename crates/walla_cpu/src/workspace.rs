@@ -171,7 +171,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn new(sizes: Sizes, workers: usize) -> Result<Self, DeviceError> {
-        // Computed by the same function that asked for the memory.
+        // The same function gives the size that the memory budget has admitted.
         let held_bytes = sizes.bytes(workers);
         let floats =
             |numbers: usize| Bytes::zeroed("activations", numbers.saturating_mul(size_of::<f32>()));

@@ -406,7 +406,7 @@ impl Device for CudaDevice {
             let target = self.resources.buffer(to)?;
             self.fetch.upload(&self.context, raw, source, target, bytes)?;
         }
-        // A deferred copy counts too. The launch that takes it counts it again, with its own ticket.
+        // A deferred copy counts too. Its launch counts it again, with a later ticket.
         self.resources.copy_enqueued(from, stream, ticket);
         Ok(())
     }

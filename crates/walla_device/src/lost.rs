@@ -38,7 +38,7 @@ pub fn abandon(device: &mut Box<dyn Device>, reason: &str) {
     std::mem::forget(std::mem::replace(device, Box::new(lost)));
 }
 
-/// Calls that return [`DeviceError::Lost`], whatever their arguments are.
+/// Calls that return [`DeviceError::Lost`] for all arguments.
 macro_rules! lost {
     ($(fn $call:ident($($arg:ty),*) -> $result:ty;)*) => {$(
         fn $call(&mut self, $(_: $arg),*) -> Result<$result, DeviceError> {

@@ -465,10 +465,8 @@ impl OpKind {
     /// The kinds that an op belongs to.
     pub fn of(op: &Op) -> impl Iterator<Item = Self> + use<> {
         let keys = if let Op::Qkv(Qkv { keys, .. }) = op { Some(keys) } else { None };
-        let bounded = matches!(
-            op,
-            Op::Head(Head { soft_cap, suppressed, .. }) if soft_cap.is_some() || !suppressed.is_empty()
-        );
+        let head = if let Op::Head(head) = op { Some(head) } else { None };
+        let is_bounded = |head: &Head| head.soft_cap.is_some() || !head.suppressed.is_empty();
         let kinds = [
             (matches!(op, Op::Experts(_)), Self::Experts),
             (matches!(op, Op::DeltaNet(_)), Self::DeltaNet),
@@ -480,7 +478,7 @@ impl OpKind {
                 Self::ValueNorm,
             ),
             (matches!(op, Op::Project(Project { scale, .. }) if *scale != 1.0), Self::ScaledSum),
-            (bounded, Self::BoundedLogits),
+            (head.is_some_and(is_bounded), Self::BoundedLogits),
             (matches!(op, Op::Hidden(_)), Self::Hidden),
         ];
         kinds.into_iter().filter_map(|(is, kind)| is.then_some(kind))

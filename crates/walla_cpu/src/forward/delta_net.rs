@@ -118,7 +118,7 @@ impl Rule<'_> {
             let state = &mut states[run[0].sequence as usize * numbers..][..numbers];
             for (r, row) in run.iter().enumerate() {
                 let r = first + r;
-                // The state may be an earlier conversation's: it is zero before position 0 by contract.
+                // The contract: a state is zero before position 0. It may have another text's.
                 if row.position == 0 {
                     state.fill(0.0);
                 }

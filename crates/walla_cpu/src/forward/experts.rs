@@ -105,8 +105,8 @@ impl Mixture<'_> {
         inputs
     }
 
-    /// The inputs of a product with `parts`, [`ROWS`] rows for each block, of which a block uses the
-    /// first ones; rounded if one of the parts is multiplied so.
+    /// The inputs of a product with `parts`: [`ROWS`] rows for each block, which uses the first
+    /// ones. They are rounded if one of the parts is multiplied so.
     fn input<'a, const N: usize>(
         &self,
         values: &'a [f32],

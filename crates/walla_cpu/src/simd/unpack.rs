@@ -1,8 +1,8 @@
 //! Unpacking of weights, and products of floats, for registers of eight or sixteen weight rows.
 
 /// Generates `codes`, `factors` and `floats` for one register width. A panel has
-/// `16 / $lanes` registers of rows; `lanes` selects one. The enclosing modules, [`avx2`](super::avx2)
-/// and [`avx512`](super::avx512), give the instructions their names here.
+/// `16 / $lanes` registers of rows; `lanes` selects one. The enclosing modules,
+/// [`avx2`](super::avx2) and [`avx512`](super::avx512), give the instructions their names here.
 macro_rules! unpacking_kernels {
     (
         $features:literal, $lanes:literal, $integers:ident, $floats:ident, $load_bytes:ident,
@@ -52,8 +52,8 @@ macro_rules! unpacking_kernels {
             }
         }
 
-        /// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled, so the
-        /// distance is a constant.
+        /// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled,
+        /// so the distance is a constant.
         #[inline]
         #[target_feature(enable = $features)]
         fn shift(words: $integers, left: i32) -> $integers {

@@ -56,11 +56,11 @@ pub(super) enum Area {
 
 const AREAS: usize = Area::SampleArrivals as usize + 1;
 
-/// Memory that programs need between their kernels. Programs that are prepared together share it. It
-/// is initialised with zeros.
+/// Memory that programs need between their kernels. Programs that are prepared together share it.
+/// It is initialised with zeros.
 ///
 /// Programs are lowered twice: first without memory, which only finds the size of each area, then
-/// with the addresses. The sizes cannot differ from what the kernels are told.
+/// with the addresses. So the sizes are the ones that the kernels use.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     /// `[rows, width]` f32 each.
@@ -105,7 +105,7 @@ impl Workspace {
         self.slots.get(index).map(|block| block.address)
     }
 
-    /// Address of an area of which `bytes` bytes are used.
+    /// Address of an area. A kernel uses its first `bytes` bytes.
     pub(super) fn at(&mut self, area: Area, bytes: usize) -> Address {
         let block = &mut self.areas[area as usize];
         block.bytes = bytes.max(block.bytes);
