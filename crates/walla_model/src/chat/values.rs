@@ -12,6 +12,7 @@ pub(super) fn list(value: &Value) -> Result<Value, Error> {
         charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
         return Ok(taint::split(text).into_iter().map(Value::from).collect());
     }
+    // Before the list exists: the budget bounds memory too.
     charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
     Ok(Value::from(value.try_iter()?.collect::<Vec<Value>>()))
 }

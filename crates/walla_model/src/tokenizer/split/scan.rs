@@ -1,5 +1,5 @@
-//! Building blocks of matchers. A matcher takes the rest of the text and returns the number of bytes
-//! that it matches at the start; 0 means no match.
+//! Building blocks of matchers. A matcher takes the rest of the text and returns the number of
+//! bytes that it matches at the start; 0 means no match.
 
 use crate::tokenizer::unicode::Class;
 
