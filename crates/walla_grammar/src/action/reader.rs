@@ -292,7 +292,7 @@ impl CallReader {
 
     /// Searches a call in the held text, and releases what cannot be part of one.
     fn search(&mut self, sink: &mut Sink<'_>) {
-        // Closing markers of the last call come first: they are neither speech nor a new call.
+        // Before the search: closing markers of the last call are neither speech nor a new call.
         if let Some(closing) = self.closing {
             let (len, rest, is_open) = closing.read(&self.text);
             self.drop_range(0, len);

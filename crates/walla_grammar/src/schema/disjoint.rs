@@ -70,7 +70,7 @@ impl Comparer<'_> {
     }
 
     fn are_parts_disjoint(&mut self, one: &Part, other: &Part, references: usize) -> bool {
-        // What is not known counts as an overlap: refused, not accepted with wrong values.
+        // An unknown result counts as an overlap: it is refused, not accepted with wrong values.
         if !self.pay(1) {
             return false;
         }

@@ -183,7 +183,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
             soft_cap: None,
             suppressed: Vec::new(),
         };
-        // Last, when every optional tensor was asked for: another one would change the results.
+        // Last, after every optional tensor was requested: another one would change the results.
         source.check_all_used()?;
         Ok(spec)
     }

@@ -90,7 +90,7 @@ fn write(value: &Value, style: Style, depth: usize, out: &mut String) -> Result<
     match value.kind() {
         ValueKind::Undefined if !is_json => out.push_str("Undefined"),
         ValueKind::Undefined | ValueKind::None => {
-            out.push_str(if is_json { "null" } else { "None" })
+            out.push_str(if is_json { "null" } else { "None" });
         }
         ValueKind::Bool if is_json => out.push_str(if value.is_true() { "true" } else { "false" }),
         ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),

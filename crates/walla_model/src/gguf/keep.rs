@@ -229,7 +229,7 @@ fn mix(digest: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let digest = words.by_ref().fold(digest, |digest, bytes| step(digest, word(bytes)));
-    // The length tells inputs apart that differ in zeros at the end.
+    // The length distinguishes inputs that differ in zeros at the end.
     step(step(digest, word(words.remainder())), bytes.len() as u64)
 }
 

@@ -129,7 +129,7 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
 pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
     let mut cursor = Cursor::new(bytes, len);
     let header = header(&mut cursor);
-    // With too few bytes an error says nothing about the file: the header is parsed again.
+    // With too few bytes an error is no defect of the file: the header is parsed again.
     cursor.needs().map_or_else(|| header.map(Parsed::Header), |end| Ok(Parsed::Needs(end)))
 }
 

@@ -184,8 +184,8 @@ impl Partition {
             let first = candidates.partition_point(|special| at(special) < Some(byte));
             let last = candidates.partition_point(|special| at(special) <= Some(byte));
             candidates = candidates.get(first..last)?;
-            // In the order of texts a prefix stands before its continuations, and texts are unique:
-            // no other candidate can end here.
+            // A prefix is sorted before its continuations, and texts are unique: no other candidate
+            // can end here.
             let Some(shortest) = candidates.first() else { break };
             let length = depth + 1;
             if shortest.text.len() == length && allows(shortest.kind, &(start..start + length)) {

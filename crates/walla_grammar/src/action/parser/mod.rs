@@ -140,7 +140,7 @@ impl CallParser {
             Input::Delimiter(Delimiter::Quote) => self.mark(QUOTE),
             Input::Text(text) => {
                 for (index, &byte) in text.iter().enumerate() {
-                    // No token may forge the marks, which stand for special tokens.
+                    // No text may forge the marks of special tokens.
                     let byte = if byte >= INVALID { INVALID } else { byte };
                     self.keep(byte);
                     if self.scanner.advance(byte, &mut self.bytes) {
@@ -195,7 +195,7 @@ impl CallParser {
 
     fn close(&mut self) {
         if self.state == State::Open {
-            // `keep` leaves room for a delimiter, which the scanner has removed by now.
+            // `keep` accepts a delimiter more, which the scanner has removed by now.
             if self.bytes.len() > self.max_bytes {
                 self.fail(CallError::TooLong { max_bytes: self.max_bytes });
             } else {
