@@ -50,6 +50,7 @@ impl<T> Answer<T> {
     fn store(&self, result: Option<T>) {
         // A second one, of the drop, is not stored.
         if self.cell.result.push(result).is_ok() {
+            // After the push: a task that is woken finds the result.
             self.cell.waker.wake();
             if let Some(host) = &self.host {
                 host.wake();

@@ -54,6 +54,7 @@ impl Grants {
 }
 
 fn store(setting: &AtomicU64, time: Option<Duration>) {
+    // The largest value is taken: it means none.
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NONE - 1);
     setting.store(time.map_or(NONE, nanos), Ordering::Relaxed);
 }
@@ -125,6 +126,7 @@ impl Account {
         let sample = time.as_nanos() as f64 / tokens.max(1) as f64;
         let is_first = self.token_nanos <= 0.0;
         self.token_nanos = if is_first { sample } else { 0.8 * self.token_nanos + 0.2 * sample };
+        // The estimate is kept up without a budget too: one may be set before the next batch.
         let Some(budget) = grants.budget() else { return };
         let max_debt = budget.as_nanos().saturating_mul(u128::from(MAX_DEBT_FRAMES)) as i128;
         let left = self.left_nanos.saturating_sub(time.as_nanos() as i128);

@@ -143,6 +143,7 @@ impl Embedder {
             if let Some(refused) = shared.never_fits(&part) {
                 return Err(refused.into());
             }
+            // The next part is sent before this one is awaited, so the thread has always work.
             pending.push_back((first, self.submit_when_free(part, purpose).await?));
             first += count;
         }

@@ -29,6 +29,7 @@ pub(crate) fn load(file: &Gguf, options: EmbedderOptions) -> Result<Model, LoadE
     let spec = EmbeddingSpec::from_gguf(file, asked.min(DECODER_CONTEXT))?;
     let pooling = options.pooling.or(spec.pooling).ok_or(LoadError::NoPooling)?;
     let tokenizer = Tokenizer::from_gguf(file)?;
+    // An id beyond the table would fail in the middle of a text; here the file is refused.
     if tokenizer.vocab_size() != spec.vocab() {
         let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab());
         return Err(LoadError::Vocabularies { tokens, rows });

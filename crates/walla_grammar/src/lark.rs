@@ -82,6 +82,7 @@ pub(crate) fn lower(
         }
         let length = token_bytes(rest);
         let token = rest.get(..length).unwrap_or(rest);
+        // An id would pass by the checks of `special`.
         if token.starts_with("<[") {
             return Err(at(source, offset, "tokens are named by their text, not by id"));
         }

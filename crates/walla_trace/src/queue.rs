@@ -67,6 +67,7 @@ fn lane() -> u32 {
     thread_local! {
         static LANE: u32 = LANES.fetch_add(1, Ordering::Relaxed);
     }
+    // A mark can come from a destructor, when the thread has no such values any more.
     LANE.try_with(|lane| *lane).unwrap_or(0)
 }
 

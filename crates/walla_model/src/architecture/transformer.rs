@@ -183,6 +183,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
             soft_cap: None,
             suppressed: Vec::new(),
         };
+        // Last, after every optional tensor was requested: another one would change the results.
         source.check_all_used()?;
         Ok(spec)
     }

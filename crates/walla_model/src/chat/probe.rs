@@ -269,6 +269,7 @@ impl<'t> Prober<'t> {
             };
             TRIALS.iter().all(is_whole)
         };
+        // Single probes can mislead: a template may accept two things apart and not together.
         [found, with_filler, strict].iter().find(passes).copied().unwrap_or(Form::default())
     }
 

@@ -79,8 +79,8 @@ fn attribute(value: &Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// The items that `select` and similar filters keep: those with the wanted result of a test, of
-/// the item or of an attribute.
+/// The items that `select` and similar filters keep: the items with the wanted result of a test,
+/// of the item or of an attribute.
 fn choose(
     state: &mut State<'_, '_>,
     items: &Value,

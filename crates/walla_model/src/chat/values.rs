@@ -12,6 +12,7 @@ pub(super) fn list(value: &Value) -> Result<Value, Error> {
         charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
         return Ok(taint::split(text).into_iter().map(Value::from).collect());
     }
+    // Before the list exists: the budget bounds memory too.
     charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
     Ok(Value::from(value.try_iter()?.collect::<Vec<Value>>()))
 }
@@ -89,7 +90,7 @@ fn write(value: &Value, style: Style, depth: usize, out: &mut String) -> Result<
     match value.kind() {
         ValueKind::Undefined if !is_json => out.push_str("Undefined"),
         ValueKind::Undefined | ValueKind::None => {
-            out.push_str(if is_json { "null" } else { "None" })
+            out.push_str(if is_json { "null" } else { "None" });
         }
         ValueKind::Bool if is_json => out.push_str(if value.is_true() { "true" } else { "false" }),
         ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),

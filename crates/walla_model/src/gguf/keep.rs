@@ -127,6 +127,7 @@ impl Kept {
         };
         let header_len = part.header.data_start.min(len) as usize; // It is in memory.
         let mut kept = Self { storage, len, header_len, fingerprint: [0; 2], modified: None };
+        // Before the fingerprint: a write in between is then noticed as a later time.
         kept.modified = kept.file().and_then(ModelFile::modified);
         let header = part.bytes.header().get(..header_len).unwrap_or_default();
         kept.fingerprint = [mix(0, header), kept.samples(0)?];
@@ -150,6 +151,7 @@ impl Kept {
         let Some(file) = self.file() else { return Ok(()) };
         let (path, len) = (file.path().to_owned(), file.len()?);
         let [header, samples] = self.fingerprint;
+        // The cheapest comparison first: the length needs no read.
         if len != self.len {
             Err(GgufError::Changed { path, before: self.len, after: len })
         } else if mix(0, &self.header()?) != header {
@@ -227,6 +229,7 @@ fn mix(digest: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let digest = words.by_ref().fold(digest, |digest, bytes| step(digest, word(bytes)));
+    // The length distinguishes inputs that differ in zeros at the end.
     step(step(digest, word(words.remainder())), bytes.len() as u64)
 }
 

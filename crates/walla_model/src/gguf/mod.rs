@@ -161,8 +161,8 @@ impl Gguf {
     /// The value keeps the file open, so replacing the file by renaming (as package managers and
     /// downloaders do) and deleting it are harmless. A program that overwrites the file in place
     /// changes the data that is read later; [`keep`](Self::keep) can detect that. If a program
-    /// shortens the file, reading a tensor is an error. If that is not acceptable, read the file into
-    /// memory ([`from_bytes`](Self::from_bytes)).
+    /// shortens the file, reading a tensor is an error. If that is not acceptable, read the file
+    /// into memory ([`from_bytes`](Self::from_bytes)).
     ///
     /// # Errors
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if

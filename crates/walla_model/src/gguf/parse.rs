@@ -129,6 +129,7 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
 pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
     let mut cursor = Cursor::new(bytes, len);
     let header = header(&mut cursor);
+    // With too few bytes an error is no defect of the file: the header is parsed again.
     cursor.needs().map_or_else(|| header.map(Parsed::Header), |end| Ok(Parsed::Needs(end)))
 }
 
@@ -147,6 +148,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
         }
     }
     let entries_by_key = sorted_by(entries.len(), |i| entries.get(i).map(|e| e.key.text(bytes)));
+    // Before the tensors, whose offsets are checked against it.
     let alignment = alignment(&entries, bytes)?;
 
     let mut tensors = Vec::with_capacity(tensor_count);
@@ -191,6 +193,7 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     let Some(entry) = found.next() else {
         return Ok(ALIGNMENT_DEFAULT);
     };
+    // Programs that take the first and programs that take the last would read other weights.
     if found.next().is_some() {
         return Err(GgufError::of_key(ALIGNMENT_KEY.as_bytes(), "it appears twice"));
     }
@@ -225,6 +228,7 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
         }
     }
     let mut order: Vec<u32> = (0..tensors.len() as u32).collect();
+    // In this order it is enough to compare neighbours: all pairs of 32,768 tensors are 2^29.
     order.sort_unstable_by_key(|&i| tensors.get(i as usize).map(|t| t.offset));
     let in_order = order.iter().filter_map(|&i| tensors.get(i as usize));
     for (first, second) in in_order.clone().zip(in_order.skip(1)) {
@@ -238,6 +242,7 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
 
 impl Cursor<'_> {
     fn preamble(&mut self) -> Result<u32, GgufError> {
+        // Before the magic: the name of the format helps more than four wrong bytes.
         if let Some(foreign) = foreign::recognize(self.head(foreign::HEAD_BYTES)?) {
             return Err(GgufError::Foreign(foreign));
         }
@@ -266,6 +271,7 @@ impl Cursor<'_> {
             self.plausible("tensor count", tensors, tensor_bytes_min, MAX_TENSORS)?;
         let of_tensors = tensors.saturating_mul(tensor_bytes_min);
         let needed = entries.saturating_mul(entry_bytes_min).saturating_add(of_tensors);
+        // Each number fits alone, but both may count the same bytes.
         self.plausible("header", needed, 1, u64::MAX)?;
         Ok((entry_count, tensor_count))
     }
@@ -273,6 +279,7 @@ impl Cursor<'_> {
     fn entry(&mut self, strings: &mut Vec<Strings>) -> Result<Entry, GgufError> {
         let (key, raw) = self.sized("key", MAX_KEY_BYTES)?;
         let value = self.value(raw, strings).map_err(|error| match error {
+            // The cursor does not know whose bytes it reads.
             unnamed if unnamed.is_of_read() => GgufError::of_key(raw, unnamed),
             named => named,
         })?;
@@ -354,6 +361,7 @@ impl Cursor<'_> {
         let bytes_min = match Element::from_code(code) {
             Some(element) => element.bytes_min() as u64,
             None if code == ARRAY_CODE => 12,
+            // Nothing is skipped, so the size of its unknown type does not matter.
             None if count == 0 => return Ok(()),
             None => return Err(unknown_type(key, code)),
         };

@@ -206,6 +206,7 @@ impl Gguf {
                 source => GgufError::Part { path: path.clone(), source: Box::new(source) },
             })?;
             header_bytes = header_bytes.saturating_add(other.header.data_start);
+            // Within the loop: 512 parts with the largest header each would not fit into memory.
             if header_bytes > MAX_HEADER_BYTES {
                 let (what, found) = ("bytes of headers", header_bytes);
                 return Err(fail(PartError::TooLarge { what, found, max: MAX_HEADER_BYTES }));

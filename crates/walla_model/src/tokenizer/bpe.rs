@@ -42,6 +42,7 @@ impl Alphabet {
             }
             Self::Characters => {
                 bytes.extend_from_slice(text.replace('▁', " ").as_bytes());
+                // The space of a text becomes `▁`, so a piece with a real space never occurs.
                 !text.contains(' ')
             }
         }
@@ -102,6 +103,7 @@ impl Merges {
         }
         let mut at = self.first_slot(left, right);
         loop {
+            // The length is a power of two, and a third of the slots is empty: each search ends.
             let slot = self.slots.get(at & (self.slots.len() - 1))?;
             if (slot.left, slot.right) == (left, right) {
                 return Some(Pair { key: slot.rank, id: slot.merged });
@@ -230,6 +232,7 @@ impl Bpe {
             if alphabet.spell(a, &mut left) && alphabet.spell(b, &mut right) {
                 let (a, b) = (symbols.get(&left), symbols.get(&right));
                 left.extend_from_slice(&right);
+                // Perhaps no token: a later merge can still make one of it.
                 let merged = symbols.get(&left);
                 table.insert(Merge { left: a, right: b, rank: rank as u32, merged });
             }
@@ -253,6 +256,7 @@ impl Bpe {
 
     /// Encodes one word, without merging if it is a token and `whole` is set.
     fn encode_word(&self, word: &str, whole: bool, encoding: &mut Encoding<'_>) {
+        // Taken for the time of the word: closures below borrow the rest of `encoding`.
         let mut merger = std::mem::take(&mut encoding.merger);
         let is_avoided =
             |symbol: u32| self.token(symbol).is_some_and(|token| encoding.avoids(token.0));

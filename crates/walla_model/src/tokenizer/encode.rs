@@ -119,6 +119,7 @@ impl Tokenizer {
                     self.encode_text(text, is_after_special, encoding);
                 }
             }
+            // As in llama.cpp: SentencePiece text gets its space behind each special token.
             is_after_special = matches!(fragment, Fragment::Token(_));
         }
     }

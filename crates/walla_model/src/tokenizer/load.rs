@@ -36,6 +36,7 @@ impl Tokenizer {
         vocabulary.special.check(vocabulary.tokens.len())?;
         let (texts, duplicates) = Texts::new(&vocabulary.tokens);
         let find = |text: &str| texts.find(text);
+        // The order matters: duplicates take over the results of the steps before.
         let mut kinds = kinds(vocabulary)?;
         let ids = special::complete(vocabulary.special, vocabulary.model, &find, &mut kinds);
         special::strip_by_name(vocabulary.model_name, &find, &mut kinds);

@@ -87,6 +87,7 @@ impl Partition {
                 *slot = true;
             }
         }
+        // Now by text, for the search by prefix; `rank` keeps the order above.
         specials.sort_by(|a, b| a.text.cmp(&b.text));
         let mut by_rank: Vec<u32> = (0..specials.len() as u32).collect();
         by_rank.sort_by_key(|&index| specials.get(index as usize).map(|special| special.rank));
@@ -157,6 +158,7 @@ impl Partition {
                 };
                 taken.insert(start, Claim { token: special.token, end: end + stripped });
             } else if let Some(shorter) = self.longest(text, start, free, allows) {
+                // Back into the heap: longer tokens at other places go first, as in llama.cpp.
                 offers.push(Reverse((shorter.rank, start)));
             }
         }
@@ -182,6 +184,8 @@ impl Partition {
             let first = candidates.partition_point(|special| at(special) < Some(byte));
             let last = candidates.partition_point(|special| at(special) <= Some(byte));
             candidates = candidates.get(first..last)?;
+            // A prefix is sorted before its continuations, and texts are unique: no other candidate
+            // can end here.
             let Some(shortest) = candidates.first() else { break };
             let length = depth + 1;
             if shortest.text.len() == length && allows(shortest.kind, &(start..start + length)) {

@@ -78,8 +78,8 @@ impl CallParser {
     /// [grammar](crate::call_grammar) of usual schemas allows.
     pub const MAX_BYTES: usize = 16 << 10;
 
-    /// A parser without an open call, for blocks of calls of at most `max_bytes` bytes without their
-    /// delimiters. It allocates when a call opens.
+    /// A parser without an open call, for blocks of calls of at most `max_bytes` bytes without
+    /// their delimiters. It allocates when a call opens.
     #[must_use]
     pub fn new(markers: &CallMarkers, max_bytes: usize) -> Self {
         Self {
@@ -140,6 +140,7 @@ impl CallParser {
             Input::Delimiter(Delimiter::Quote) => self.mark(QUOTE),
             Input::Text(text) => {
                 for (index, &byte) in text.iter().enumerate() {
+                    // No text may forge the marks of special tokens.
                     let byte = if byte >= INVALID { INVALID } else { byte };
                     self.keep(byte);
                     if self.scanner.advance(byte, &mut self.bytes) {
@@ -194,6 +195,7 @@ impl CallParser {
 
     fn close(&mut self) {
         if self.state == State::Open {
+            // `keep` accepts a delimiter more, which the scanner has removed by now.
             if self.bytes.len() > self.max_bytes {
                 self.fail(CallError::TooLong { max_bytes: self.max_bytes });
             } else {

@@ -44,9 +44,9 @@ pub(super) fn llama3<const DIGITS: usize, const MARKS: bool>(text: &str) -> usiz
 
 /// Words that change at a capital letter (`GPT-4o`, `Tekken`):
 /// `[^\r\n\p{L}\p{N}]?U*L+E?|[^\r\n\p{L}\p{N}]?U+L*E?|\p{N}{1,d}|
-/// ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` where U is any letter but `a-z`, L any letter
-/// but `A-Z` (so a letter beyond ASCII is both), and E an English ending such as `'ll`, which
-/// `Tekken` lacks.
+/// ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` where U is any letter but `a-z`, L any
+/// letter but `A-Z` (so a letter beyond ASCII is both), and E an English ending such as `'ll`,
+/// which `Tekken` lacks.
 pub(super) fn mixed_case<const DIGITS: usize, const ENDINGS: bool>(text: &str) -> usize {
     let before = one(text, |c| !is_break(c) && !is_letter(c) && !is_number(c));
     let letters = cased_word(after(text, before));

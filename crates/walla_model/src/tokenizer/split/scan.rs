@@ -1,5 +1,5 @@
-//! Building blocks of matchers. A matcher takes the rest of the text and returns the number of bytes
-//! that it matches at the start; 0 means no match.
+//! Building blocks of matchers. A matcher takes the rest of the text and returns the number of
+//! bytes that it matches at the start; 0 means no match.
 
 use crate::tokenizer::unicode::Class;
 
@@ -62,7 +62,7 @@ pub(super) fn after(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or("")
 }
 
-/// Applies expressions one after the other, each to the pieces of the one before.
+/// Applies expressions sequentially, each to the pieces of the previous one.
 pub(super) fn isolate_all<'t>(text: &'t str, matchers: &[Matcher], piece: &mut dyn FnMut(&'t str)) {
     match matchers {
         [] => piece(text),
