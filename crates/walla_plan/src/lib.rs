@@ -86,7 +86,7 @@ pub use frame::{
     AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Deferral, Deferred, Detail, Limits,
     LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork, TooManyRequests, bucket_for, plan,
 };
-pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
+pub use governor::{ChargedStep, Governor, GovernorOptions, StepCost};
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };

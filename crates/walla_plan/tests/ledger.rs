@@ -42,18 +42,23 @@ fn impossible_options_are_refused() {
         (LedgerOptions { max_sequences: 0, ..OPTIONS }, "max_sequences"),
     ];
     for (options, name) in too_small {
-        assert_eq!(KvLedger::new(options).err(), Some(InvalidLedger::TooSmall(name)));
+        let error = KvLedger::new(options).unwrap_err();
+        assert_eq!((error.what, error.size), (name, error.min - 1));
     }
     let wide =
         LedgerOptions { max_sequences: u32::MAX, max_pages_per_sequence: 1 << 20, ..OPTIONS };
-    let expected = InvalidLedger::TablesTooLarge { sequences: u32::MAX, pages: 1 << 20 };
-    assert_eq!(KvLedger::new(wide).err(), Some(expected));
+    let too_large = |options, what, size, max| {
+        let expected = InvalidLedger { what, size, min: 1, max };
+        assert_eq!(KvLedger::new(options).err(), Some(expected));
+    };
+    let tables = "page tables: max_sequences * max_pages_per_sequence";
+    too_large(wide, tables, u64::from(u32::MAX) << 20, 1 << 28);
     let long = LedgerOptions { page_tokens: 1 << 16, max_pages_per_sequence: 1 << 15, ..OPTIONS };
-    let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
-    assert_eq!(KvLedger::new(long).err(), Some(expected));
+    let context = "context: page_tokens * max_pages_per_sequence";
+    too_large(long, context, 1 << 31, i32::MAX as u64);
     let endless = LedgerOptions { pages: u32::MAX, ..OPTIONS };
-    let expected = InvalidLedger::TooManyPages { pages: u32::MAX };
-    assert_eq!(KvLedger::new(endless).err(), Some(expected));
+    let error = KvLedger::new(endless).unwrap_err();
+    assert_eq!((error.what, error.size, error.max), ("pages", u32::MAX.into(), 1 << 28));
 }
 
 #[test]

@@ -96,25 +96,20 @@ impl KvLedger {
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, max_pages_per_sequence, max_sequences, .. } =
             options;
+        let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        let tables = product(max_sequences, max_pages_per_sequence);
+        let context = product(page_tokens, max_pages_per_sequence);
         let sizes = [
-            ("page_tokens", page_tokens, 1),
-            ("pages", pages, 2),
-            ("max_pages_per_sequence", max_pages_per_sequence, 1),
-            ("max_sequences", max_sequences, 1),
+            ("page_tokens", page_tokens.into(), 1, u32::MAX.into()),
+            ("pages", pages.into(), 2, 1 << 28),
+            ("max_pages_per_sequence", max_pages_per_sequence.into(), 1, u32::MAX.into()),
+            ("max_sequences", max_sequences.into(), 1, u32::MAX.into()),
+            ("context: page_tokens * max_pages_per_sequence", context, 1, i32::MAX as u64),
+            ("page tables: max_sequences * max_pages_per_sequence", tables, 1, 1 << 28),
         ];
-        if let Some((name, ..)) = sizes.into_iter().find(|(_, size, min)| size < min) {
-            return Err(InvalidLedger::TooSmall(name));
-        }
-        if u64::from(page_tokens) * u64::from(max_pages_per_sequence) > i32::MAX as u64 {
-            let pages = max_pages_per_sequence;
-            return Err(InvalidLedger::ContextTooLong { pages, page_tokens });
-        }
-        if u64::from(max_sequences) * u64::from(max_pages_per_sequence) > 1 << 28 {
-            let (sequences, pages) = (max_sequences, max_pages_per_sequence);
-            return Err(InvalidLedger::TablesTooLarge { sequences, pages });
-        }
-        if pages > 1 << 28 {
-            return Err(InvalidLedger::TooManyPages { pages });
+        let is_invalid = |&(_, size, min, max): &(_, u64, u64, u64)| size < min || size > max;
+        if let Some((what, size, min, max)) = sizes.into_iter().find(is_invalid) {
+            return Err(InvalidLedger { what, size, min, max });
         }
         let sequences = max_sequences as usize;
         Ok(Self {

@@ -32,7 +32,7 @@ pub use self::event::{
 pub use self::logged::{Logged, TokenRun};
 pub use self::notes::Notes;
 pub use self::route::{AfterFailure, ReplyInProgress, Route};
-pub use self::stats::{BudgetStats, EngineStats};
+pub use self::stats::EngineStats;
 
 /// Id of an agent, unique in the process. An agent belongs to the [`Client`](crate::Client) that
 /// added it. Another client cannot change it, and its asks fail with

@@ -313,7 +313,7 @@ impl Core {
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        agent.sequence.begin(&prompt, self.budget.ticks());
+        agent.sequence.begin(&prompt, self.budget.ticks);
         // Its tokens have been replaced.
         agent.background.end();
         let (client, id) = (agent.client, agent.id);

@@ -122,7 +122,7 @@ impl Core {
             return;
         }
         self.keep_prefix(slot, &tokens);
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.sequence.begin(&tokens, ticks);
         agent.background.prefill();
@@ -196,7 +196,7 @@ impl Core {
             return;
         }
         let smallest = StepWork::prefill(1, self.kv.len(slot));
-        let is_rest = !is_unbudgeted && self.budget.governor().is_used();
+        let is_rest = !is_unbudgeted && self.budget.governor.is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
             max_rows: self.scheduler.max_rows(),
@@ -205,13 +205,13 @@ impl Core {
             ..Limits::default()
         };
         if !is_unbudgeted && pacing == Pacing::FreeRunning {
-            self.budget.set_waits_for_window(true);
+            self.budget.waits_for_window = true;
         }
         let Self { scheduler, budget, kv, .. } = self;
         let limits = if is_unbudgeted {
             budget.unbudgeted_spare_limits(base, smallest)
         } else {
-            budget.spare_limits(base, smallest, is_quiet)
+            budget.governor.spare_limits(base, smallest, is_quiet)
         };
         let Some((rows, tokens)) = scheduler.plan_prefill(request, kv.ledger(), &limits) else {
             return;

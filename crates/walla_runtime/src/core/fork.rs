@@ -72,7 +72,7 @@ impl Core {
         } else {
             self.kv.share(from, to, ..length)
         };
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         if let Some(agent) = self.agents.get_mut(to).filter(|_| is_shared) {
             agent.sequence.begin(&tokens, ticks);
             agent.sequence.share(length, reached);

@@ -192,7 +192,7 @@ impl Core {
             Submission::Blocked => Advance::Poll,
             _ if in_flight => Advance::Poll,
             Submission::Failed => Advance::Again,
-            Submission::Nothing if self.budget.waits_for_window() => {
+            Submission::Nothing if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
             // A reply with a deadline may get no other wake-up.

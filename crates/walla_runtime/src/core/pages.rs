@@ -110,7 +110,7 @@ impl Core {
     /// and one that awaits a mask may take long.
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
-        let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
+        let waited = self.budget.ticks.saturating_sub(agent.sequence.waiting_since());
         if waited >= MAX_PREFIX_WAIT_TICKS {
             return false;
         }

@@ -14,7 +14,7 @@ impl Core {
         let is_zero = self.budget.is_zero();
         let Self { clients, agents, budget, .. } = self;
         clients.update_pauses(is_zero, now_micros, |client, micros| {
-            agents.postpone(client, micros, budget.ticks());
+            agents.postpone(client, micros, budget.ticks);
         });
     }
 }

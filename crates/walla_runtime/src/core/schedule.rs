@@ -213,7 +213,7 @@ impl Core {
             }
             is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
             has_window |= client.pacing() == Pacing::FreeRunning;
-            let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
+            let waited = self.budget.ticks.saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
                 detail: agent.spec.detail,
@@ -223,7 +223,7 @@ impl Core {
             });
         }
         self.scheduler.is_unbudgeted = is_unbudgeted;
-        self.budget.set_waits_for_window(has_window && !is_unbudgeted);
+        self.budget.waits_for_window = has_window && !is_unbudgeted;
         self.scheduler.requests = requests;
         self.scheduler.leaders = leaders;
     }
@@ -242,7 +242,7 @@ impl Core {
         is_prefill: bool,
     ) -> bool {
         let Pacing::PerFrame { steps } = client.pacing() else { return true };
-        if !self.budget.governor().is_limiting() {
+        if !self.budget.governor.is_limiting() {
             return client.credits() > 0;
         }
         let taken = agent.sequence.taken_of(client.grants());
@@ -262,21 +262,21 @@ impl Core {
         let Scheduler { requests, plan, batch, is_unbudgeted, .. } = scheduler;
         let lengths = requests.iter().map(|request| kv.ledger().len(request.seq));
         let Some(shortest) = lengths.min() else {
-            budget.set_deferred(0);
+            budget.governor.set_deferred(0);
             return false;
         };
         // Agents that already had rows in this frame do not count as deferred.
-        let ticks = budget.ticks();
+        let ticks = budget.ticks;
         let waits = |seq: &SeqId| {
             let agent = agents.get(seq.index());
             agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
         if !*is_unbudgeted && budget.is_spent() {
-            budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
+            budget.governor.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
-        let is_rest = !*is_unbudgeted && budget.governor().is_used();
+        let is_rest = !*is_unbudgeted && budget.governor.is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
             max_rows: batch.limits().max_tokens,
@@ -287,7 +287,8 @@ impl Core {
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         let wanted = StepWork::wanted(requests, &base);
         loop {
-            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest, wanted) };
+            let limits =
+                if *is_unbudgeted { base } else { budget.governor.limits(base, smallest, wanted) };
             let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),
@@ -296,13 +297,15 @@ impl Core {
             // A prefill row, or a row with a longer context, may exceed a limit that the smallest
             // row meets. If all requests are such rows, the cheapest of them is used as the
             // smallest.
-            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor().cost());
+            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor.cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
                 None => break,
             }
         }
-        budget.set_deferred(unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq)));
+        budget
+            .governor
+            .set_deferred(unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq)));
         true
     }
 
@@ -505,7 +508,7 @@ impl Core {
                 }
                 continue;
             }
-            agent.sequence.stepped(step, tokens, self.budget.ticks());
+            agent.sequence.stepped(step, tokens, self.budget.ticks);
             if let Some(reply) = agent.reply.as_mut()
                 && tokens - rows < reply.usage.prompt_tokens
                 && reply.usage.first_token_micros == 0

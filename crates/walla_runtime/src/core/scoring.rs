@@ -114,7 +114,7 @@ impl Core {
             self.keep_prefix(slot, &tokens);
             tokens.extend(behind);
             if let Some(agent) = self.agents.get_mut(slot) {
-                agent.sequence.begin(&tokens, self.budget.ticks());
+                agent.sequence.begin(&tokens, self.budget.ticks);
             }
             return;
         }

@@ -192,7 +192,7 @@ fn costs_are_measured_at_load_without_lasting_state() {
     let budget = Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let cost = rig.core.budget.governor().cost();
+    let cost = rig.core.budget.governor.cost();
     let of_rows = |rows| cost.predict_micros(StepWork::decode(rows, rows.into()));
     assert_ne!(of_rows(1), StepCost::guess().predict_micros(StepWork::decode(1, 1)));
     assert!(of_rows(1) > 0.0 && of_rows(8) >= of_rows(1));
@@ -219,7 +219,7 @@ fn costs_are_saved_and_a_damaged_file_is_replaced() {
     let options = EngineOptions { budget, cost_cache, ..options() };
     let load = || {
         let rig = Rig::new(&options, &inline_cpu(), Pacing::default());
-        rig.core.budget.governor().cost().predict_micros(StepWork::decode(1, 1))
+        rig.core.budget.governor.cost().predict_micros(StepWork::decode(1, 1))
     };
     let first = load();
     assert_eq!(load(), first, "the same number again: it was not measured");

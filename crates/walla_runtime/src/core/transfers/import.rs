@@ -126,7 +126,7 @@ impl Core {
         if !self.kv.has_commands() || !self.kv.copy_whole(seq, walla_types::SeqId(slot as u32)) {
             return Err(Stop::Fail(CacheError::Device("no free commands".to_owned())));
         }
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         if let Some(agent) = self.agents.get_mut(slot) {
             agent.sequence.begin(tokens, ticks);
             agent.sequence.load(count, count);
