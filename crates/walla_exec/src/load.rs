@@ -14,7 +14,7 @@ use walla_model::spec::{self, FeedForward, Keys, Layer, Mixer};
 use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
-use crate::program::Target;
+use crate::options::Target;
 
 /// Handles of a model's weights on a device, keyed by their location in the [`ModelSpec`].
 #[derive(Debug, Default)]

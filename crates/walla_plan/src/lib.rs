@@ -87,8 +87,6 @@ pub use frame::{
     LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork, TooManyRequests, bucket_for, plan,
 };
 pub use governor::{ChargedStep, Governor, GovernorOptions, StepCost};
-pub use kv::{
-    Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
-};
+pub use kv::{Fence, InvalidLedger, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId};
 pub use output::{OutputError, OutputMap};
 pub use ubatch::{Row, Run, Split, Splitter, UBatch};

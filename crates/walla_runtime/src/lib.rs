@@ -35,6 +35,7 @@ mod reply_parts;
 mod sentence;
 mod shell;
 mod status;
+mod worker;
 
 pub use api::{
     ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions, CacheCopied, CacheError,

@@ -89,8 +89,7 @@ impl Frames {
 
     /// Cancels all debt known so far: the following frame starts without it.
     pub fn forgive(&mut self) {
-        let number = self.number;
-        let frame = self.at(number);
+        let frame = self.at(self.number);
         frame.forgiven_micros += (-frame.left_micros()).max(0.0);
     }
 
@@ -120,21 +119,19 @@ impl Frames {
 
     /// Charges a step to the current frame. Returns the frame's number.
     pub fn charge(&mut self, micros: f32) -> u64 {
-        let number = self.number;
-        let frame = self.at(number);
+        let frame = self.at(self.number);
         frame.used_micros += micros;
         // 0.1 % tolerance for rounding of sums.
         let granted = frame.granted_micros().unwrap_or(f32::INFINITY);
         frame.is_overdrawn |= frame.used_micros > granted * 1.001;
         frame.steps += 1;
         frame.steps_in_flight += 1;
-        number
+        self.number
     }
 
     /// The current frame is planned to exceed its budget.
     pub fn mark_overdrawn(&mut self) {
-        let number = self.number;
-        self.at(number).is_overdrawn = true;
+        self.at(self.number).is_overdrawn = true;
     }
 
     /// Marks a frame that is still stored: one of its steps is an outlier.

@@ -1,9 +1,9 @@
 use core::ops::{Bound, Range, RangeBounds};
 
-use walla_types::{Position, SeqId};
+use walla_types::{CacheCommand, Position, SeqId};
 
 use super::pool::PagePool;
-use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
+use super::{Fence, InvalidLedger, KvCommands, LedgerError, PageId};
 use crate::defaults;
 
 /// Sizes and capabilities of a ledger, fixed at construction.
@@ -41,8 +41,8 @@ impl Default for LedgerOptions {
 ///
 /// # Examples
 /// ```
-/// use walla_plan::{KvCommand, KvCommands, KvLedger, LedgerOptions, PageId};
-/// use walla_types::SeqId;
+/// use walla_plan::{KvCommands, KvLedger, LedgerOptions, PageId};
+/// use walla_types::{CacheCommand, SeqId};
 ///
 /// let (persona, greta) = (SeqId(0), SeqId(1));
 /// let mut ledger = KvLedger::new(LedgerOptions { page_tokens: 4, ..LedgerOptions::default() })?;
@@ -57,8 +57,8 @@ impl Default for LedgerOptions {
 /// assert_eq!(
 ///     commands.as_slice(),
 ///     [
-///         KvCommand::CopySequence { from: persona, to: greta },
-///         KvCommand::CopyPage { from: PageId(2), to: PageId(3) },
+///         CacheCommand::CopySequence { from: persona.0, to: greta.0 },
+///         CacheCommand::CopyPage { from: 2, to: 3 },
 ///     ],
 /// );
 /// assert_eq!(ledger.pages(greta), [PageId(1), PageId(3)]);
@@ -243,7 +243,7 @@ impl KvLedger {
             let to = self.take_page();
             self.tables[row + index] = to;
             self.pool.drop_owner(from);
-            commands.push(KvCommand::CopyPage { from, to });
+            commands.push(CacheCommand::CopyPage { from: from.0, to: to.0 });
         }
         let first = self.sequences[seq.index()].pages as usize;
         for index in first..first + growth.new_pages as usize {

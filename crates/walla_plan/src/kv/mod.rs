@@ -1,7 +1,7 @@
 //! The KV ledger: maps the tokens of each sequence to pages.
 //!
 //! The ledger is host-side accounting of device memory; it never accesses that memory. It allocates
-//! pages, shares them between sequences by reference count, and emits [`KvCommand`]s: the copies,
+//! pages, shares them between sequences by reference count, and emits [`CacheCommand`](walla_types::CacheCommand)s: the copies,
 //! moves, rotations and clears that the device must execute to match the ledger.
 //!
 //! # Cells
@@ -50,7 +50,7 @@ mod operations;
 mod pool;
 mod shift;
 
-pub use command::{Cell, KvCommand, KvCommands};
+pub use command::KvCommands;
 pub use error::{InvalidLedger, LedgerError};
 pub use ledger::{KvLedger, LedgerOptions};
 

@@ -2,10 +2,10 @@
 
 use core::ops::RangeBounds;
 
-use walla_types::{Position, SeqId};
+use walla_types::{CacheCommand, Position, SeqId};
 
 use super::ledger::clip;
-use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
+use super::{KvCommands, KvLedger, LedgerError, PageId};
 
 impl KvLedger {
     /// Removes the tail of a sequence, or the whole sequence. Reserved pages are released too.
@@ -43,7 +43,7 @@ impl KvLedger {
         if range == (0..len) {
             if self.options.recurrent && len > 0 {
                 self.refuse_commands(1, commands)?;
-                commands.push(KvCommand::ClearSequence { seq });
+                commands.push(CacheCommand::ClearSequence { sequence: seq.0 });
             }
             self.cut_to(seq, 0);
             return Ok(());
@@ -98,7 +98,7 @@ impl KvLedger {
             return Err(LedgerError::Recurrent { seq: source });
         }
         self.refuse_commands(1, commands)?;
-        commands.push(KvCommand::CopySequence { from: source, to: destination });
+        commands.push(CacheCommand::CopySequence { from: source.0, to: destination.0 });
         self.share_prefix(source, destination, range.end);
         Ok(())
     }

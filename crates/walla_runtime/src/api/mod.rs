@@ -43,7 +43,7 @@ pub struct AgentId(pub u64);
 
 /// Id of one reply of an agent, unique in the process. It distinguishes late events of an earlier
 /// reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",

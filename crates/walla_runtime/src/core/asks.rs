@@ -6,7 +6,7 @@ use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
-use super::agents::{AgentState, Asked, Reply, ReplyPhase};
+use super::agents::{AgentState, Asked, Reply};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use super::scoring::Scoring;
 use crate::api::{
@@ -228,7 +228,7 @@ impl Core {
                 }
             };
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            let waits = |r: &&mut Reply| r.reply_id == reply_id && r.phase == ReplyPhase::Encoding;
+            let waits = |r: &&mut Reply| r.reply_id == reply_id && !r.is_running;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, forgotten, start, texts, .. }) => {
@@ -320,7 +320,7 @@ impl Core {
         // The client's clock: it may be paused.
         let encoded_micros = self.clients.now_micros(client, now_micros);
         let Some(reply) = agent.reply.as_mut() else { return };
-        reply.phase = ReplyPhase::Running;
+        reply.is_running = true;
         reply.encoded_micros = encoded_micros;
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;

@@ -158,10 +158,10 @@ impl Core {
     /// Whether a client has granted steps that the background may use.
     fn has_granted(&self, client: ClientKey) -> bool {
         let Some(client) = self.clients.that_may_step(client) else { return false };
-        match client.pacing() {
+        match client.pacing {
             Pacing::FreeRunning => true,
-            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits() > 0,
-            Pacing::PerFrame { .. } => client.grants() > 0,
+            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits > 0,
+            Pacing::PerFrame { .. } => client.grants > 0,
         }
     }
 
@@ -185,7 +185,7 @@ impl Core {
         else {
             return;
         };
-        let pacing = client.pacing();
+        let pacing = client.pacing;
         let is_unbudgeted = self.budget.is_unbudgeted_for(pacing) || !self.budget.has_limit();
         // A reply of a paused or stalled client gets no steps.
         let has_reply =

@@ -16,7 +16,7 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<bool, ExecError> {
         let mut any = false;
-        while let Some(completed) = self.kv.poll()? {
+        while let Some(completed) = self.kv.sequences.poll()? {
             any = true;
             self.collect_step(completed, now_micros, emit)?;
         }
@@ -34,7 +34,7 @@ impl Core {
             Err(refused @ ExecError::ForeignResults { .. }) => Err(refused.to_string()),
             read => Ok(read?),
         };
-        self.kv.release(completed);
+        self.kv.sequences.release(completed);
         let Some(mut step) = self.in_flight.complete() else { return Ok(()) };
         debug_assert_eq!(step.number, completed.step, "steps complete in order");
         let device_nanos = *read.as_ref().unwrap_or(&0);
@@ -53,11 +53,11 @@ impl Core {
                     agent.sequence.completed(of_agent.tokens);
                 }
             }
-            let mut results = self.in_flight.take_results();
+            let mut results = std::mem::take(&mut self.in_flight.results);
             for (output, result) in step.outputs.drain(..).zip(results.drain(..)) {
                 self.take_token(output, result, now_micros, emit);
             }
-            self.in_flight.return_results(results);
+            self.in_flight.results = results;
         }
         self.in_flight.recycle(step);
         Ok(())

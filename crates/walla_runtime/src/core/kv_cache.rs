@@ -3,8 +3,8 @@
 use std::ops::{Range, RangeBounds, RangeTo};
 
 use walla_device::CachePart;
-use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
-use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
+use walla_exec::{ExecError, Executor, Sequences, StepError};
+use walla_plan::{KvLedger, LedgerError};
 use walla_types::SeqId;
 
 use super::MAX_STEPS_AHEAD;
@@ -13,10 +13,10 @@ use crate::api::EngineStats;
 
 /// The executor with its cache. A slot is a sequence.
 ///
-/// Others read the [ledger](Self::ledger); only this module changes it and sends its commands.
+/// Others submit and collect steps; only this module changes the [ledger](Self::ledger) otherwise.
 #[derive(Debug)]
 pub(super) struct KvCache {
-    sequences: Sequences,
+    pub(super) sequences: Sequences,
     /// Target number of pages for a resize, which runs when no step is in flight.
     resizes_to: Option<u32>,
     /// Pages of the last limit for which there was no memory.
@@ -25,7 +25,7 @@ pub(super) struct KvCache {
     /// continue.
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
-    claim: Option<usize>,
+    pub claim: Option<usize>,
     /// Scratch: a bit for each page.
     pub(super) held_pages: Vec<u64>,
     /// Scratch: pages of a copy.
@@ -89,26 +89,6 @@ impl KvCache {
     /// Whether the device accepts another step.
     pub fn accepts_step(&self) -> bool {
         self.executor().in_flight() < MAX_STEPS_AHEAD && self.executor().has_room()
-    }
-
-    /// See [`Sequences::submit`].
-    pub fn submit(&mut self, batch: &mut Batch, draw: &DrawOf<'_>) -> Result<u64, StepError> {
-        self.sequences.submit(batch, draw)
-    }
-
-    /// The rows of the latest step.
-    pub fn rows(&self) -> &UBatch {
-        self.sequences.ubatch()
-    }
-
-    /// See [`Sequences::poll`].
-    pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
-        self.sequences.poll()
-    }
-
-    /// See [`Sequences::release`].
-    pub fn release(&mut self, completed: Completed) {
-        self.sequences.release(completed);
     }
 }
 
@@ -183,14 +163,6 @@ impl KvCache {
         copied.is_ok()
     }
 
-    /// Sends pending cache operations.
-    ///
-    /// # Errors
-    /// Any device error.
-    pub fn flush(&mut self) -> Result<(), ExecError> {
-        self.sequences.flush_cache_ops()
-    }
-
     /// Enqueues a copy of pages of a sequence, by their index in it, to a buffer.
     ///
     /// # Errors
@@ -237,11 +209,6 @@ impl KvCache {
     pub fn append_written(&mut self, seq: SeqId, tokens: u32) -> Result<(), StepError> {
         let Sequences { ledger, commands, .. } = &mut self.sequences;
         Ok(ledger.append_written(seq, tokens, commands)?)
-    }
-
-    /// See [`Sequences::free_fenced`].
-    pub fn free_fenced(&mut self) {
-        self.sequences.free_fenced();
     }
 
     /// Whether no other sequence holds pages, so that waiting does not help.
@@ -334,15 +301,5 @@ impl KvCache {
     /// sequence was cleared.
     pub fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.has_freed)
-    }
-
-    /// The slot of the agent that preempted others for pages which steps in flight still hold.
-    pub fn claim(&self) -> Option<usize> {
-        self.claim
-    }
-
-    /// Gives the claim to the agent in `slot`. `None` ends it.
-    pub fn set_claim(&mut self, slot: Option<usize>) {
-        self.claim = slot;
     }
 }

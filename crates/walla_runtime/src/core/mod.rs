@@ -24,7 +24,6 @@ mod kv_cache;
 mod load;
 mod output;
 mod pages;
-mod pauses;
 mod reasoning;
 mod retry;
 mod schedule;
@@ -311,7 +310,10 @@ impl EngineCore for Core {
     }
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
-        self.update_pauses(now_micros);
+        let (is_zero, ticks) = (self.budget.is_zero(), self.budget.ticks);
+        self.clients.update_pauses(is_zero, now_micros, |client, micros| {
+            self.agents.postpone(client, micros, ticks);
+        });
         self.clients.deliver(emit);
         if let Some(error) = self.refused.take() {
             return Err(error);

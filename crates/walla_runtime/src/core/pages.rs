@@ -252,9 +252,9 @@ impl Core {
         }
         // Fenced pages become free when the steps in flight have completed.
         if fenced_pages > 0 {
-            let claimed = self.kv.claim().map(|other| self.urgency(other));
+            let claimed = self.kv.claim.map(|other| self.urgency(other));
             if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
-                self.kv.set_claim(Some(slot));
+                self.kv.claim = Some(slot);
             }
             return Room::Wait;
         }

@@ -211,8 +211,8 @@ impl Core {
             {
                 continue;
             }
-            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
-            has_window |= client.pacing() == Pacing::FreeRunning;
+            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing);
+            has_window |= client.pacing == Pacing::FreeRunning;
             let waited = self.budget.ticks.saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
@@ -241,11 +241,11 @@ impl Core {
         due: Option<f32>,
         is_prefill: bool,
     ) -> bool {
-        let Pacing::PerFrame { steps } = client.pacing() else { return true };
+        let Pacing::PerFrame { steps } = client.pacing else { return true };
         if !self.budget.governor.is_limiting() {
-            return client.credits() > 0;
+            return client.credits > 0;
         }
-        let taken = agent.sequence.taken_of(client.grants());
+        let taken = agent.sequence.taken_of(client.grants);
         let is_late = due.is_some_and(|due| due >= 0.0);
         let wants_more = self.budget.has_limit() && (is_prefill || is_late);
         let most = match agent.spec.detail {
@@ -253,7 +253,7 @@ impl Core {
             Detail::Full => steps,
             Detail::Reduced | Detail::Background => steps.min(1),
         };
-        client.grants() > 0 && taken < most
+        client.grants > 0 && taken < most
     }
 
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
@@ -311,7 +311,7 @@ impl Core {
 
     /// Plans one step and fills its batch.
     fn schedule(&mut self, now_micros: u64) {
-        self.kv.free_fenced();
+        self.kv.sequences.free_fenced();
         self.collect_requests(now_micros);
         self.apply_claim();
         self.scheduler.clear();
@@ -333,7 +333,7 @@ impl Core {
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn apply_claim(&mut self) {
-        let Some(slot) = self.kv.claim() else { return };
+        let Some(slot) = self.kv.claim else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
@@ -348,7 +348,7 @@ impl Core {
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
             // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
             // and they would preempt each other without end.
-            self.kv.set_claim(None);
+            self.kv.claim = None;
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
@@ -399,8 +399,8 @@ impl Core {
             return;
         }
         self.scheduler.add(slot, rows);
-        if self.kv.claim() == Some(slot) {
-            self.kv.set_claim(None);
+        if self.kv.claim == Some(slot) {
+            self.kv.claim = None;
         }
     }
 
@@ -488,7 +488,7 @@ impl Core {
         let agents = &self.agents;
         let draw =
             |row: &Row| agents.get(row.seq.index()).map(|agent| agent.draw_behind(row.position));
-        let step = self.kv.submit(&mut self.scheduler.batch, &draw)?;
+        let step = self.kv.sequences.submit(&mut self.scheduler.batch, &draw)?;
         self.record_submitted(step, now_micros);
         Ok(true)
     }
@@ -538,7 +538,7 @@ impl Core {
             let (epoch, tokens) = (agent.sequence.epoch(), self.kv.len(slot));
             self.in_flight.push_evaluated(Evaluated { slot, epoch, tokens });
         }
-        for row in self.kv.rows().rows() {
+        for row in self.kv.sequences.ubatch().rows() {
             if row.output_row.is_none() {
                 continue;
             }
@@ -549,9 +549,9 @@ impl Core {
             }
         }
         self.stats.steps += 1;
-        let rows = self.kv.rows().len();
+        let rows = self.kv.sequences.ubatch().len();
         tracing::trace!(target: "walla::step", step, rows, agents = self.scheduler.included.len(), "submitted");
-        self.stats.step_rows = self.kv.rows().len();
+        self.stats.step_rows = self.kv.sequences.ubatch().len();
     }
 
     /// Work of the composed step in the units of the governor. The ledger already contains the rows

@@ -5,11 +5,13 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 
 /// A refused send, with its payload.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
     /// The queue is full: try again later, for example in the next frame.
+    #[error("the mailbox is full")]
     Full(T),
     /// The receiver is gone: no later send can succeed.
+    #[error("the mailbox is closed")]
     Closed(T),
 }
 
@@ -33,14 +35,6 @@ impl<T> fmt::Debug for TrySendError<T> {
         f.write_str(if self.is_full() { "Full(..)" } else { "Closed(..)" })
     }
 }
-
-impl<T> fmt::Display for TrySendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_full() { "the mailbox is full" } else { "the mailbox is closed" })
-    }
-}
-
-impl<T> core::error::Error for TrySendError<T> {}
 
 /// The closed mark in `sends`.
 const CLOSED: usize = 1 << (usize::BITS - 1);

@@ -53,7 +53,7 @@ impl ClientChannels {
 #[derive(Debug)]
 pub(super) struct Admission {
     /// Clients that the device thread has not admitted yet.
-    joining: Mailbox<Arc<ClientChannels>>,
+    pub(super) joining: Mailbox<Arc<ClientChannels>>,
     /// Number of clients: joining, admitted, or dropped but not yet removed.
     clients: AtomicU32,
 }
@@ -80,20 +80,5 @@ impl Admission {
         channels: Arc<ClientChannels>,
     ) -> Result<(), TrySendError<Arc<ClientChannels>>> {
         self.joining.try_send(channels).inspect_err(|_| self.release())
-    }
-
-    /// The next client to admit.
-    pub(super) fn next(&self) -> Option<Arc<ClientChannels>> {
-        self.joining.try_recv()
-    }
-
-    /// Refuses further clients.
-    pub(super) fn close(&self) {
-        self.joining.close();
-    }
-
-    /// Whether no client waits and none can join any more.
-    pub(super) fn is_drained(&self) -> bool {
-        self.joining.is_drained()
     }
 }

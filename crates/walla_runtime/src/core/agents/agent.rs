@@ -6,7 +6,7 @@ use walla_plan::Detail;
 use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 
 use super::background::BackgroundPrefill;
-use super::reply::{Reply, ReplyPhase};
+use super::reply::Reply;
 use super::sequence::SequenceState;
 use crate::api::{AgentId, AgentSpec, MAX_ASKS_WAITING};
 use crate::ask_queue::AskQueue;
@@ -142,7 +142,7 @@ impl AgentState {
 
     /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
     pub fn is_running(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
+        self.reply.as_ref().is_some_and(|reply| reply.is_running)
     }
 
     /// Whether the reply in progress may call actions.

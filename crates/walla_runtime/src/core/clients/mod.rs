@@ -11,14 +11,14 @@ use crate::api::{AgentId, Event, Logged, Pacing, ReplyEvent, ReplyId};
 use crate::engine_core::{ClientKey, Emit};
 
 /// One host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClientState {
-    key: ClientKey,
-    pacing: Pacing,
+    pub key: ClientKey,
+    pub pacing: Pacing,
     /// Steps granted and not yet used, under [`Pacing::PerFrame`] without a budget.
-    credits: u32,
+    pub credits: u32,
     /// Frames granted so far.
-    grants: u64,
+    pub grants: u64,
     /// Whether it has granted a frame since the engine's current frame began.
     is_framed: bool,
     outbox: Outbox,
@@ -40,38 +40,7 @@ pub(super) struct ClientState {
 
 impl ClientState {
     fn new(key: ClientKey, pacing: Pacing) -> Self {
-        Self {
-            key,
-            pacing,
-            credits: 0,
-            grants: 0,
-            is_framed: false,
-            outbox: Outbox::new(key),
-            stepped: false,
-            removed: false,
-            wants_pause: false,
-            paused_since_micros: None,
-            granted_micros: 0,
-            schedulable_micros: None,
-            is_stalled: false,
-            is_logged: false,
-        }
-    }
-
-    pub fn key(&self) -> ClientKey {
-        self.key
-    }
-
-    pub fn pacing(&self) -> Pacing {
-        self.pacing
-    }
-
-    pub fn credits(&self) -> u32 {
-        self.credits
-    }
-
-    pub fn grants(&self) -> u64 {
-        self.grants
+        Self { key, pacing, outbox: Outbox::new(key), ..Self::default() }
     }
 
     /// Whether its agents may take steps, as far as its grants allow it.
@@ -182,6 +151,13 @@ impl Clients {
     pub fn log(&mut self, key: ClientKey, agent: AgentId, reply_id: ReplyId, what: Logged) {
         if self.is_logged(key) {
             self.queue_event(key, agent, reply_id, ReplyEvent::Logged(what));
+        }
+    }
+
+    /// Sends an event to a client, or queues it.
+    pub fn send(&mut self, key: ClientKey, event: Event, emit: &mut Emit<'_>) {
+        if let Some(outbox) = self.outbox(key) {
+            outbox.send(event, emit);
         }
     }
 

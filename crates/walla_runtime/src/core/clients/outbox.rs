@@ -7,7 +7,7 @@ use crate::engine_core::{ClientKey, Emit};
 
 /// Events that are not in the client's queue yet. While there are some, the client's agents take
 /// no step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::core) struct Outbox {
     key: ClientKey,
     events: VecDeque<Event>,

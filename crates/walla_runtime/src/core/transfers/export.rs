@@ -134,7 +134,7 @@ impl Core {
             return Ok(Progress::Wait(if export.read < part { Some(wait) } else { wakeup }));
         }
         // The copy of the sequence comes first.
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let buffer = part % TRANSFER_BUFFERS;
         match part.checked_sub(export.contents.chunks(binding)) {
             None => {

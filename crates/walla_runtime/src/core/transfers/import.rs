@@ -89,7 +89,7 @@ impl Core {
             return Ok(Progress::Wait(wakeup));
         }
         // Earlier copies of these pages precede this one.
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let seq = self.transfers.seq;
         if part < chunks {
             let bytes = contents.body.get(contents.chunk_bytes(binding, part)).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), Stop> {
         let slot = self.slot_to_load(owner).map_err(Stop::Fail)?;
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let seq = self.transfers.seq;
         let count = tokens.len() as u32;
         self.kv.append_written(seq, count)?;
