@@ -300,6 +300,7 @@ impl Executor {
         let (number, index) = self.ring.next()?;
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
+        // A step that failed half-way may still read the step block.
         if !self.reclaim()? {
             return Err(DeviceError::HostInFlight { host: slot.step.0 }.into());
         }
@@ -324,6 +325,7 @@ impl Executor {
                 max: self.options.max_rows,
             })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
+        // From here on, a failure leaves work on the device: `reclaim` waits for its end.
         self.is_torn = true;
         // All steps share one logits buffer: the next step must not overwrite rows that are still
         // being copied.
@@ -374,6 +376,7 @@ impl Executor {
             self.device.wait(self.copy, slot.computed)?;
             self.device.record(self.copy, slot.copied)?;
             self.is_torn = false;
+            // It is unknown which masks have arrived.
             self.masks.clear_held();
             self.is_recorded = true;
         }

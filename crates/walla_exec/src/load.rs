@@ -238,6 +238,7 @@ fn matrices(model: &ModelSpec, target: Target) -> Vec<(spec::Matrix, MatrixUse)>
         .iter_mut()
         .find(|(m, _)| matrix_key(m) == matrix_key(matrix))
     {
+        // Tied embeddings: one matrix that is gathered and multiplied.
         Some((_, usage)) => {
             usage.gather |= gather;
             usage.multiply |= !gather;

@@ -26,7 +26,7 @@ pub fn cache_needs(model: &ModelSpec, kv_type: KvType, context_tokens: u32) -> C
     }
 }
 
-/// What the steps of an executor compute for each output.
+/// Result of a step for each output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Logits, and a sampled token.
@@ -75,7 +75,7 @@ pub struct ExecOptions {
     pub kv_type: KvType,
     /// Maximum steps in flight. Default 3: one runs, one is submitted ahead, one is being read.
     pub ring: u32,
-    /// What steps compute. Default: [`Target::Tokens`].
+    /// Result of a step for each output. Default: [`Target::Tokens`].
     pub target: Target,
 }
 

@@ -167,6 +167,7 @@ impl Ring {
 
     pub fn release(&mut self, completed: Completed) {
         debug_assert_eq!(completed.step, self.released, "steps are released in order");
+        // A step that is released twice must not free the slot of the next one.
         if completed.step == self.released && self.in_flight() > 0 {
             self.released += 1;
         }

@@ -123,7 +123,7 @@ impl ReplyParts {
             splitter.release_all(&mut self.sinks, say);
         }
         let speech = &mut |text, tokens| say(Part::Speech, text, tokens);
-        self.sinks.text(Part::Speech).interrupt(speech);
+        self.sinks.text(Part::Speech).finish(speech);
     }
 
     /// Shows the text that was held back, because the reply has ended.

@@ -127,3 +127,53 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn doubled(offset: &u32, job: u32) -> u32 {
+        assert!(job != 13, "a job that breaks its thread");
+        2 * job + offset
+    }
+
+    fn worker(wakes: Option<Thread>) -> Worker<u32, u32, u32> {
+        Worker::new("walla-test", 2, wakes, 1, doubled)
+    }
+
+    fn next(worker: &mut Worker<u32, u32, u32>) -> u32 {
+        loop {
+            match worker.collect() {
+                Some(done) => return done,
+                None => thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_jobs_and_jobs_are_bounded() {
+        for wakes in [None, Some(thread::current())] {
+            let mut worker = worker(wakes);
+            worker.submit(1).unwrap();
+            worker.submit(2).unwrap();
+            assert!(!worker.has_room() && worker.submit(3).is_err(), "two jobs at most");
+            assert_eq!([next(&mut worker), next(&mut worker)], [3, 5]);
+            assert!(worker.has_room() && worker.collect().is_none());
+        }
+    }
+
+    #[test]
+    fn another_thread_replaces_one_that_has_ended() {
+        let mut worker = worker(Some(thread::current()));
+        worker.submit(13).unwrap();
+        let _refused_or_lost = worker.submit(4);
+        while worker.jobs > 0 {
+            assert_eq!(worker.collect(), None, "the jobs of the thread are lost");
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        worker.submit(5).unwrap();
+        assert_eq!(next(&mut worker), 11);
+    }
+}

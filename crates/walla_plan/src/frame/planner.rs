@@ -51,6 +51,7 @@ pub fn plan(
     planning.serve_aged();
     planning.serve(DUE);
     planning.serve(PROMPTS);
+    // Before spare work: a prompt in progress is worth more than a token ahead of time.
     planning.extend_prompts();
     planning.serve(SPARE);
     planning.write_down();
@@ -102,6 +103,7 @@ impl<'a> Planning<'a> {
                 grant.deferral = Some(Deferral::UnknownSequence);
                 continue;
             }
+            // Entries of earlier plans have other numbers, so nothing is cleared.
             let seen = &mut request_of[request.seq.index()];
             if seen.0 == *number {
                 grant.deferral = Some(Deferral::Duplicate);
@@ -125,6 +127,7 @@ impl<'a> Planning<'a> {
     }
 
     fn serve_aged(&mut self) {
+        // An eighth, so that agents that waited long do not silence speaking agents.
         let mut rows_left = (self.limits.max_rows / 8).max(1);
         let mut place = 0;
         while rows_left > 0

@@ -79,6 +79,7 @@ impl Frames {
 
     pub fn begin(&mut self, budget_micros: Option<u32>) {
         let max_carry = self.max_carry * budget_micros.unwrap_or(0) as f32;
+        // Bounded by the new budget too, which may be smaller than the one that was saved from.
         let balance_micros = self.current().balance_after(self.max_carry).min(max_carry);
         self.number += 1;
         let number = self.number;

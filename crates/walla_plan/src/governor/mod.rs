@@ -334,7 +334,7 @@ impl Governor {
     /// time that earlier frames left. If the smallest step is longer than a whole budget, it runs
     /// only with `is_quiet` (no other work is expected soon), in a frame without debt and other
     /// steps, when earlier frames have left its time. A frame that cannot run it does not count as
-    /// [skipped](GovernorStats::frames_skipped).
+    /// [skipped](BudgetStats::frames_skipped).
     #[must_use]
     pub fn spare_limits<'a>(
         &'a mut self,
@@ -472,6 +472,7 @@ impl Governor {
         if self.trials.submitted(work, self.trial_votes()) {
             self.stats.trials += 1;
             self.corrections.doubt(work);
+            // A trial may exceed the budget, so its frame does not change the margin.
             self.frames.mark_overdrawn();
         }
         let charged_micros = self.corrections.predict_micros(work);

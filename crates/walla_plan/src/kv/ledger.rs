@@ -235,6 +235,7 @@ impl KvLedger {
             self.refuse_commands(1, commands)?;
         }
         let wanted_pages = growth.pages();
+        // Last refusal: from here on the operation changes the ledger (rule 1).
         self.refuse_pages(wanted_pages)?;
 
         let row = self.table(seq, self.options.max_pages_per_sequence).start;
@@ -274,6 +275,7 @@ impl KvLedger {
     pub(super) fn append_unchecked(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
         let step = self.step;
         let sequence = &mut self.sequences[seq.index()];
+        // The first append of this step: earlier tokens were written by submitted steps.
         if sequence.append_step != step {
             sequence.written = sequence.tokens;
             sequence.append_step = step;

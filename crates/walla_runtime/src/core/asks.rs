@@ -74,6 +74,7 @@ impl Core {
     /// Assigns slots to agents that wait for one.
     fn place_waiting(&mut self, now_micros: u64) {
         while let Some((id, slot)) = self.next_placement(now_micros) {
+            // The agent that leaves the slot may still have pages under its number.
             self.drop_sequence(slot);
             self.agents.place(id, slot);
         }
@@ -87,6 +88,7 @@ impl Core {
     /// Fails every reply and every waiting ask, and removes all agents.
     pub(super) fn fail_all(&mut self, reason: &str) {
         for slot in 0..self.agents.slots() {
+            // Replies before asks: `fail` needs the agents that are taken below.
             self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
         }
         for mut agent in self.agents.take_all() {
@@ -136,9 +138,11 @@ impl Core {
         let context_tokens = self.prompt_context_tokens();
         let max_turns = self.context_tokens as usize;
         let Some(agent) = self.agents.get_mut(slot) else { return };
+        // First, so that the ask sees the latest persona and settings.
         agent.take_changes();
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
+        // They were appended before the ask, so they precede its question.
         agent.extend_turns(ask.turns_before, max_turns);
         let is_scorable = !matches!(ask.prompt, Prompt::Results(_) | Prompt::Again);
         let prompt = match ask.options.score {

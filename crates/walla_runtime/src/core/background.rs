@@ -26,7 +26,7 @@ use walla_types::SeqId;
 use super::Core;
 use super::agents::AgentState;
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
-use super::schedule::REST_GAIN_MIN;
+use super::schedule::base_limits;
 use crate::api::{Pacing, ReplyError};
 use crate::engine_core::ClientKey;
 
@@ -197,13 +197,8 @@ impl Core {
         }
         let smallest = StepWork::prefill(1, self.kv.len(slot));
         let is_rest = !is_unbudgeted && self.budget.governor.is_used();
-        let base = Limits {
-            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            max_rows: self.scheduler.max_rows(),
-            max_prefill_tokens: self.max_prefill_tokens,
-            forces: false,
-            ..Limits::default()
-        };
+        let base = base_limits(self.scheduler.limits(), self.max_prefill_tokens, is_rest);
+        let base = Limits { forces: false, ..base };
         if !is_unbudgeted && pacing == Pacing::FreeRunning {
             self.budget.waits_for_window = true;
         }
@@ -216,7 +211,7 @@ impl Core {
         let Some((rows, tokens)) = scheduler.plan_prefill(request, kv.ledger(), &limits) else {
             return;
         };
-        scheduler.set_unbudgeted(budget.is_unbudgeted_for(pacing));
+        scheduler.is_unbudgeted = budget.is_unbudgeted_for(pacing);
         self.include_background(slot, rows, tokens);
     }
 
@@ -226,7 +221,9 @@ impl Core {
         let tokens = tokens.saturating_sub(shared);
         let rows = self.rows_to_snapshot(slot, rows.min(tokens));
         match self.kv.reserve(slot, tokens) {
-            Ok(()) if self.push_rows(slot, rows) => self.scheduler.add(slot, rows),
+            Ok(()) if self.push_rows(slot, rows) => {
+                self.scheduler.included.push((slot, rows));
+            }
             // Steps in flight still hold the free pages.
             Ok(()) | Err(StepError::Ledger(_)) => {}
             Err(_) => self.drop_sequence(slot),

@@ -82,6 +82,7 @@ impl Budget {
     pub fn set(&mut self, budget: FrameBudget) {
         self.setting = budget;
         self.governor.set_budget(budget.of_device(self.is_gpu).map(micros));
+        // A budget that is set during play is meant for every client.
         self.holds_for_all = true;
     }
 
@@ -153,6 +154,7 @@ impl Budget {
     pub fn begin_frame(&mut self, now_micros: u64) {
         let idle_micros = now_micros.saturating_sub(self.begun_micros.unwrap_or(now_micros));
         if idle_micros > IDLE_MICROS {
+            // The device was idle for as long as the largest debt takes.
             self.governor.forgive();
         }
         self.begun_micros = Some(now_micros);
@@ -193,6 +195,7 @@ impl Budget {
     /// Charges a submitted step to the current frame, or to none if `is_unbudgeted`.
     pub fn charge(&mut self, work: StepWork, is_unbudgeted: bool) -> ChargedStep {
         if is_unbudgeted {
+            // Without frames, waiting is measured in steps.
             self.ticks += 1;
             self.governor.submit_uncharged(work)
         } else {

@@ -103,6 +103,7 @@ impl KvCache {
         loop {
             let Sequences { ledger, commands, .. } = &mut self.sequences;
             match ledger.reserve(seq(slot), tokens, commands) {
+                // Usually commands go with the next step; a full list goes now.
                 Err(LedgerError::CommandsFull { .. }) if !commands.is_empty() => {
                     self.sequences.flush_cache_ops()?;
                 }
@@ -232,6 +233,7 @@ impl KvCache {
         let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
         ledger.limit_pages(pages);
         let wanted = pages.min(ledger.options().pages - 1);
+        // Plus one, because page 0 is reserved.
         self.resizes_to = (wanted + 1 != ledger.pages_end()).then_some(wanted);
         self.pages_refused = 0;
     }

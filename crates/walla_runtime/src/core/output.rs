@@ -274,6 +274,7 @@ impl Core {
             send(Event { agent: agent.id, reply_id: reply.reply_id, what });
         }
         self.kv.note_freed();
+        // Draws that were launched ahead belong to no reply any more.
         agent.sequence.forget_in_flight();
         let (id, reply_id) = (agent.id, reply.reply_id);
         // Held text may have become speech, or an unfinished call.
@@ -289,6 +290,7 @@ impl Core {
         agent.history.restore_reply();
         agent.flush_turns_after_asks(max_turns);
         // The next prompt has them, and so does its background prefill.
+        // Changes that waited for the end of the reply.
         agent.take_changes();
         if agent.is_chat {
             agent.background.restart();

@@ -47,6 +47,7 @@ pub(super) enum Room {
 impl Core {
     /// Keeps the cached prefix of `prompt` and drops the rest. Returns the number of tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
+        // First: closing a gap makes the common prefix longer.
         if self.context_shift {
             self.shift_context(slot, prompt);
         }
@@ -187,8 +188,10 @@ impl Core {
         if self.kv.is_recurrent() {
             return self.restore_snapshot(slot);
         }
+        // Pages are shared up to any page border; a recurrent state only as a whole.
         let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
         let own = self.kv.len(slot);
+        // Checked before the own tokens are dropped: without a free command, both would be lost.
         if !self.kv.has_commands() {
             return 0;
         }
@@ -345,6 +348,7 @@ impl Core {
         for other in (0..self.agents.slots()).filter(|&other| self.urgency(other) >= urgency) {
             is_alone &= other == slot || !self.kv.holds_pages(other);
             for page in ledger.pages(SeqId(other as u32)) {
+                // A set, not a sum, because agents share pages.
                 held[page.index() / 64] |= 1 << (page.index() % 64);
             }
         }

@@ -17,7 +17,7 @@ use crate::api::{Pacing, ReplyError};
 
 /// [`Limits::chunk_gain_min`] of the rest of a frame, which is not spent on prefill chunks with
 /// little gain.
-pub(super) const REST_GAIN_MIN: f32 = 1.25;
+const REST_GAIN_MIN: f32 = 1.25;
 
 /// Maximum steps of one frame for an agent that prefills or whose voice is late. Usually the
 /// budget ends first.
@@ -31,9 +31,9 @@ pub(super) struct Scheduler {
     leaders: Vec<Leader>,
     plan: Plan,
     /// Slots in the batch with their number of rows.
-    included: Vec<(usize, u32)>,
+    pub included: Vec<(usize, u32)>,
     /// No budget limits this step.
-    is_unbudgeted: bool,
+    pub is_unbudgeted: bool,
 }
 
 impl Scheduler {
@@ -66,20 +66,15 @@ impl Scheduler {
         self.batch.limits().max_outputs.saturating_sub(self.batch.outputs())
     }
 
-    /// Slots in the batch with their number of rows.
-    pub fn included(&self) -> &[(usize, u32)] {
-        &self.included
-    }
-
     /// Requests that the latest plan deferred.
     #[cfg(test)]
     pub fn deferred(&self) -> &[Deferred] {
         self.plan.deferred()
     }
 
-    /// Maximum rows of a step.
-    pub fn max_rows(&self) -> u32 {
-        self.batch.limits().max_tokens
+    /// Sizes of a step.
+    pub fn limits(&self) -> &BatchLimits {
+        self.batch.limits()
     }
 
     /// Whether no agent has requested rows of this step.
@@ -100,16 +95,6 @@ impl Scheduler {
         Some((prefill.tokens, prefill.prompt_tokens))
     }
 
-    /// Whether no budget limits the step.
-    pub fn set_unbudgeted(&mut self, is_unbudgeted: bool) {
-        self.is_unbudgeted = is_unbudgeted;
-    }
-
-    /// The agent in `slot` has `rows` rows in the batch.
-    pub fn add(&mut self, slot: usize, rows: u32) {
-        self.included.push((slot, rows));
-    }
-
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.included.clear();
@@ -119,6 +104,21 @@ impl Scheduler {
     /// Whether a slot is in the batch.
     pub fn includes(&self, slot: usize) -> bool {
         self.included.iter().any(|&(included, _)| included == slot)
+    }
+}
+
+/// Limits of a step without a budget. In the rest of a frame a prompt alone starts no small step.
+pub(super) fn base_limits(
+    step: &BatchLimits,
+    max_prefill_tokens: u32,
+    is_rest: bool,
+) -> Limits<'static> {
+    Limits {
+        chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
+        max_rows: step.max_tokens,
+        max_prefill_tokens,
+        max_sequences: step.max_batch_sequences,
+        ..Limits::default()
     }
 }
 
@@ -194,6 +194,7 @@ impl Core {
 
     /// Collects the requests of agents whose clients can step.
     fn collect_requests(&mut self, now_micros: u64) {
+        // Taken out, because the loop reads the rest of the core; put back for its capacity.
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
         let mut leaders = std::mem::take(&mut self.scheduler.leaders);
@@ -277,13 +278,7 @@ impl Core {
             return false;
         }
         let is_rest = !*is_unbudgeted && budget.governor.is_used();
-        let base = Limits {
-            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            max_rows: batch.limits().max_tokens,
-            max_prefill_tokens: self.max_prefill_tokens,
-            max_sequences: batch.limits().max_batch_sequences,
-            ..Limits::default()
-        };
+        let base = base_limits(batch.limits(), self.max_prefill_tokens, is_rest);
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         let wanted = StepWork::wanted(requests, &base);
         loop {
@@ -398,7 +393,7 @@ impl Core {
         if rows == 0 || !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
-        self.scheduler.add(slot, rows);
+        self.scheduler.included.push((slot, rows));
         if self.kv.claim == Some(slot) {
             self.kv.claim = None;
         }
@@ -517,6 +512,7 @@ impl Core {
             }
             let reply = agent.reply.as_mut();
             if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
+                // This step is counted below.
                 constraint.stepped(self.stats.steps + 1);
             }
             if rows > 1 {
@@ -533,7 +529,7 @@ impl Core {
         for place in 0..self.scheduler.included.len() {
             self.snapshot_after(self.scheduler.included[place].0, step);
         }
-        for &(slot, _) in self.scheduler.included() {
+        for &(slot, _) in &self.scheduler.included {
             let Some(agent) = self.agents.get(slot) else { continue };
             let (epoch, tokens) = (agent.sequence.epoch(), self.kv.len(slot));
             self.in_flight.push_evaluated(Evaluated { slot, epoch, tokens });
@@ -558,7 +554,7 @@ impl Core {
     /// of the included agents.
     fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
-        for &(slot, rows) in self.scheduler.included() {
+        for &(slot, rows) in &self.scheduler.included {
             let length = self.kv.len(slot);
             let of_agent = if rows == 1 {
                 StepWork::decode(1, length.into())

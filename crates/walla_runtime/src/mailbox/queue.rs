@@ -41,6 +41,7 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A bounded queue for several senders and receivers, without locks. It is for implementations of
 /// `EngineClient`. Its rules are in the documentation of its module.
+#[derive(Debug)]
 pub struct Mailbox<T> {
     queue: ArrayQueue<T>,
     sends: CachePadded<AtomicUsize>,
@@ -117,11 +118,5 @@ impl<T> Mailbox<T> {
     /// Whether the mailbox is closed and all items were received.
     pub(crate) fn is_drained(&self) -> bool {
         self.sends.load(Ordering::Acquire) == CLOSED && self.queue.is_empty()
-    }
-}
-
-impl<T> fmt::Debug for Mailbox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").field("capacity", &self.queue.capacity()).finish_non_exhaustive()
     }
 }

@@ -63,6 +63,7 @@ impl ClientSlot {
             tracing::warn!(?reply_id, "an event of a reply that is over or was never asked");
             return Ok(());
         }
+        // Later events wait behind the one that was refused, until the next round.
         if self.refused {
             return Err(event);
         }

@@ -45,6 +45,8 @@ impl Controls {
         match control {
             Control::Budget(budget) => {
                 let word = word_of(budget);
+                // First, so that a host never reads an older budget than the device thread has
+                // taken.
                 self.latest_budget.store(word, Ordering::Release);
                 self.budget.store(word, Ordering::Release);
             }
@@ -59,6 +61,7 @@ impl Controls {
             word => Some(Control::Budget(budget_of(word))),
         };
         let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
+        // `UNCHANGED` is no `u32`.
         let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
         budget.into_iter().chain(tokens)
     }

@@ -190,6 +190,7 @@ impl Device<'_> {
         let now_micros = self.clock.now_micros();
         let mut more = self.admit(core)?;
         shared.controls.take().for_each(|control| core.control(control));
+        // Behind the settings: commands that a host sent after a setting see it.
         let collected = self.collect(core, now_micros)?;
         // Again, because commands that follow a setting may have arrived with it meanwhile.
         shared.controls.take().for_each(|control| core.control(control));

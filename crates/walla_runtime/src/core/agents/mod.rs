@@ -105,6 +105,7 @@ impl Agents {
             Some(&slot) => self.slots[slot].as_deref_mut(),
             None => self.parked.get_mut(id),
         };
+        // An agent of another client is unknown to this one.
         agent.filter(|agent| agent.client == client)
     }
 

@@ -45,6 +45,7 @@ impl ClientState {
 
     /// Whether its agents may take steps, as far as its grants allow it.
     fn may_step(&self) -> bool {
+        // A client that reads no events gets no steps: its events would pile up without a bound.
         self.outbox.is_empty() && !self.removed && !self.is_paused()
     }
 }
@@ -107,12 +108,15 @@ impl Clients {
     pub fn grant_frame(&mut self, key: ClientKey, now_micros: u64) -> Option<bool> {
         let place = self.list.iter().position(|client| client.key == key)?;
         let Pacing::PerFrame { steps } = self.list[place].pacing else { return None };
+        // The first grant, or the second one of a client since the begin: the fastest client
+        // counts.
         let begins = self.list[place].is_framed || self.list.iter().all(|client| !client.is_framed);
         if begins {
             self.list.iter_mut().for_each(|client| client.is_framed = false);
         }
         let client = &mut self.list[place];
         client.is_framed = true;
+        // Set, not added: steps that a frame did not use are not saved up.
         client.credits = steps;
         client.grants += 1;
         client.granted_micros = now_micros;
@@ -130,6 +134,7 @@ impl Clients {
     /// Charges the submitted step to the clients whose agents are in it.
     pub fn charge_step(&mut self) {
         for client in &mut self.list {
+            // Once for each client, however many of its agents had rows.
             client.credits = client.credits.saturating_sub(u32::from(client.stepped));
             client.stepped = false;
         }
@@ -182,6 +187,7 @@ impl Clients {
     /// Sends queued events as far as the clients' queues have free slots.
     pub fn deliver(&mut self, emit: &mut Emit<'_>) {
         self.list.iter_mut().for_each(|client| client.outbox.deliver(emit));
+        // The counter outlives the client, because it counts from the start of the engine.
         let removed = self.list.iter().filter(|client| client.removed);
         self.refused += removed.map(|client| client.outbox.refused()).sum::<u64>();
         self.list.retain(|client| !client.removed);

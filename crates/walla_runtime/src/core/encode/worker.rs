@@ -29,7 +29,8 @@ pub(in crate::core) struct PromptEncoder {
 }
 
 impl PromptEncoder {
-    /// Starts the text thread, which wakes `wakes` when a job is done. `None`: jobs run in the call.
+    /// Starts the text thread, which wakes `wakes` when a job is done. `None`: jobs run in the
+    /// call.
     ///
     /// # Errors
     /// If the system cannot start a thread.

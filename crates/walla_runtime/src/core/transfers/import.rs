@@ -122,6 +122,7 @@ impl Core {
         let seq = self.transfers.seq;
         let count = tokens.len() as u32;
         self.kv.append_written(seq, count)?;
+        // Only now, when the whole file is there: an incomplete load changes no agent.
         self.clear_sequence(slot);
         if !self.kv.has_commands() || !self.kv.copy_whole(seq, walla_types::SeqId(slot as u32)) {
             return Err(Stop::Fail(CacheError::Device("no free commands".to_owned())));
