@@ -398,7 +398,7 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
-        if let Some(command) = commands.iter().find(|command| !command.fits(desc)) {
+        if let Some(command) = commands.iter().find(|command| !desc.allows(command)) {
             return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
         }
         self.executor.reserve("run_cache_ops", commands.len())?;

@@ -165,7 +165,7 @@ pub(crate) fn run_cache_ops(
     cache: &Cache,
     commands: &[CacheCommand],
 ) -> Result<(), DeviceError> {
-    if let Some(command) = commands.iter().find(|command| !command.fits(&cache.desc)) {
+    if let Some(command) = commands.iter().find(|command| !cache.desc.allows(command)) {
         return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
     }
     for command in commands {

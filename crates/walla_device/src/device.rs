@@ -1,6 +1,6 @@
-use walla_types::{RopePairs, TensorType};
+use walla_types::{CacheCommand, RopePairs, TensorType};
 
-use crate::cache::{CacheCommand, CacheDesc};
+use crate::cache::CacheDesc;
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::error::DeviceError;
 use crate::handles::{

@@ -47,7 +47,7 @@ mod sharing;
 pub mod step;
 mod weights;
 
-pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
+pub use cache::{CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
     CompletionFlag, Device, LaunchMode, MatrixDesc, MatrixUse, MemoryUse, Prepared, RopeDesc,
@@ -66,4 +66,5 @@ pub use op::{
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};
+pub use walla_types::CacheCommand;
 pub use weights::WeightSource;

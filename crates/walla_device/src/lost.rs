@@ -1,4 +1,6 @@
-use crate::cache::{CacheCommand, CacheDesc};
+use walla_types::CacheCommand;
+
+use crate::cache::CacheDesc;
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
     CompletionFlag, Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,

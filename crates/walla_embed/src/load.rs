@@ -70,8 +70,7 @@ fn load_decoder(
     let rows = options.max_batch_tokens.min(MAX_DECODER_ROWS);
     let device = Box::new(CpuDevice::new(cpu_options(options))?);
     let exec = LastHidden::options(context, rows);
-    let executor =
-        Executor::load_hidden(device, file, model, exec, &mut |_| ControlFlow::Continue(()))?;
+    let executor = Executor::load(device, file, model, exec, &mut |_| ControlFlow::Continue(()))?;
     Ok(LastHidden::new(executor)?)
 }
 

@@ -12,6 +12,7 @@ use walla_model::spec::{
 
 use crate::error::ExecError;
 use crate::load::Weights;
+use crate::options::Target;
 
 /// State that a device must keep, for each layer of a model that has its own.
 pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
@@ -60,15 +61,6 @@ pub(crate) struct Buffers {
     pub results: BufferId,
     pub logits: BufferId,
     pub masks: Option<BufferId>,
-}
-
-/// Result of a program for each output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Logits, and a sampled token.
-    Tokens,
-    /// The hidden state behind the last norm.
-    Hidden,
 }
 
 impl Target {

@@ -18,7 +18,7 @@ use crate::status::ModelCard;
 pub(crate) const MAX_CLIENTS: usize = 16;
 
 /// Index of a client, below [`MAX_CLIENTS`]. Reused after [`EngineCore::remove_client`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey(pub u32);
 
 /// A setting made by a host. The latest value applies.

@@ -142,7 +142,7 @@ fn moved_cells_are_rotated() {
             cells: 4,
             turn: -2,
         };
-        assert!(command.fits(&cache.desc));
+        assert!(cache.desc.allows(&command));
         cache.run_cache_ops(&command, &[rope()]);
         for moved in 0..4 {
             let (token, at) = (moved + 2, to_cell as usize + moved);
@@ -210,7 +210,7 @@ fn commands_outside_the_cache_are_refused() {
         CacheCommand::ClearSequence { sequence: 3 },
     ];
     for command in bad {
-        assert!(!command.fits(&desc), "{command:?}");
+        assert!(!desc.allows(&command), "{command:?}");
     }
 }
 

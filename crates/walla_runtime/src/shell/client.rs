@@ -32,22 +32,17 @@ impl Engine {
     pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
         let shared = self.shared();
         self.check_alive()?;
-        let too_many = || EngineError::TooManyClients { max_clients: MAX_CLIENTS as u32 };
         if !shared.admission.reserve() {
-            return Err(too_many());
+            return Err(EngineError::TooManyClients { max_clients: MAX_CLIENTS as u32 });
         }
         let channels = ClientChannels::new(shared.command_queue, shared.event_queue, pacing);
         let channels = Arc::new(channels);
-        match shared.admission.join(Arc::clone(&channels)) {
-            Ok(()) => shared.ring(),
-            Err(refused) => {
-                return Err(match (refused, self.check_alive()) {
-                    (TrySendError::Closed(_), Err(over)) => over,
-                    (TrySendError::Closed(_), Ok(())) => EngineError::Stopped,
-                    (TrySendError::Full(_), _) => too_many(),
-                });
-            }
+        if !shared.admission.join(Arc::clone(&channels)) {
+            // The engine has ended since: a reserved place is never refused otherwise.
+            self.check_alive()?;
+            return Err(EngineError::Stopped);
         }
+        shared.ring();
         Ok(Client { channels, engine: self.clone(), reserved: AtomicU64::new(0) })
     }
 }

@@ -48,6 +48,7 @@ impl Controls {
 
     pub fn set_budget(&self, budget: FrameBudget) {
         let word = word_of(budget);
+        // First, so that a host never reads an older budget than the device thread has taken.
         self.latest_budget.store(word, Ordering::Release);
         self.budget.store(word, Ordering::Release);
     }
@@ -70,6 +71,7 @@ impl Controls {
             word => Some(Control::Budget(budget_of(word))),
         };
         let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
+        // `UNCHANGED` is no `u32`.
         let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
         let reserved = self.is_reserved_new.swap(false, Ordering::AcqRel).then(|| {
             Control::Reserved(Duration::from_nanos(self.reserved.load(Ordering::Relaxed)))
