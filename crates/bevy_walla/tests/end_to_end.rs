@@ -13,7 +13,7 @@ use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::EngineOptions;
 use bevy_walla::agent::{AgentContext, AgentEngine, ContextPolicy, Sampling};
-use bevy_walla::ask::CancelHeard;
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::Speaker;
 use bevy_walla::diagnostics::TemplateState;
 use bevy_walla::engine::Engine;
@@ -420,7 +420,7 @@ fn conversation_and_engine_agree_after_interruptions_and_pushes() {
         speech.question() == "two" && speech.text().len() > 8
     });
     app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains.");
-    app.world_mut().trigger(CancelHeard::at(agent, 6));
+    app.world_mut().trigger(Cancel::heard(agent, 6));
     run_until(&mut app, |app| log(app).ends() == 2);
     let heard = turns(&app, agent);
     assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
@@ -437,7 +437,7 @@ fn conversation_and_engine_agree_after_interruptions_and_pushes() {
     assert_eq!(turns(&app, agent)[..5], heard);
     // The reply is over and is shortened, then it was not heard at all.
     for (heard_bytes, expected) in [(3, 7), (0, 5)] {
-        app.world_mut().trigger(CancelHeard::at(agent, heard_bytes));
+        app.world_mut().trigger(Cancel::heard(agent, heard_bytes));
         updates(&mut app, 1);
         assert_eq!(turns(&app, agent).len(), expected);
     }
