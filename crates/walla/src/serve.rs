@@ -265,21 +265,13 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {
-    match server.engine.state() {
-        EngineState::Ready => Json(json!({"status": "ok"})).into_response(),
-        EngineState::Loading { fraction } => {
-            let body = json!({"status": "loading", "fraction": fraction});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-        EngineState::Failed(error) => {
-            let body = json!({"status": "failed", "reason": error.to_string()});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-        EngineState::Stopped => {
-            let body = json!({"status": "stopped"});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-    }
+    let body = match server.engine.state() {
+        EngineState::Ready => return Json(json!({"status": "ok"})).into_response(),
+        EngineState::Loading { fraction } => json!({"status": "loading", "fraction": fraction}),
+        EngineState::Failed(error) => json!({"status": "failed", "reason": error.to_string()}),
+        EngineState::Stopped => json!({"status": "stopped"}),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }
 
 impl Server {

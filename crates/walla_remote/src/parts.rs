@@ -208,9 +208,8 @@ impl Reader {
         for part in found {
             match (part, &mut self.reader) {
                 (Part::Speech(text), Some(reader)) => {
-                    reader.push(TokenId(0), text.as_bytes(), &mut |piece| {
-                        separated.extend(part_of(piece))
-                    })
+                    let mut found = |piece: ReplyPiece<'_>| separated.extend(part_of(piece));
+                    reader.push(TokenId(0), text.as_bytes(), &mut found);
                 }
                 (part, _) => separated.push(part),
             }
