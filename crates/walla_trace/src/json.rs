@@ -171,7 +171,8 @@ mod tests {
     fn output_is_valid_json() {
         let mut bytes = Vec::new();
         let mut events = Events::begin(&mut bytes).unwrap();
-        let record = Record::new("a \"b\"\\\n", Track::Host, 1_234_567..0);
+        let record =
+            Record { begin_nanos: 1_234_567, ..Record::new("a \"b\"\\\n", Track::Host, 0..0) };
         events.record(&Record { end_nanos: 2_000_001, step: Some(7), rows: 3, ..record }).unwrap();
         events.count("spans_lost", 2).unwrap();
         events.end().unwrap();
@@ -222,7 +223,8 @@ mod tests {
             let mut bytes = Vec::new();
             let mut events = Events::begin(&mut bytes).unwrap();
             let name: &str = Box::leak(name.repeat(100).into_boxed_str());
-            let record = Record::new(name, Track::Host, u64::MAX - 1..0);
+            let begin_nanos = u64::MAX - 1;
+            let record = Record { begin_nanos, ..Record::new(name, Track::Host, 0..0) };
             let record = Record { end_nanos: u64::MAX, step: Some(u64::MAX), ..record };
             let record = Record { rows: u32::MAX, lane: 1 << 28, ..record };
             events.record(&record).unwrap();

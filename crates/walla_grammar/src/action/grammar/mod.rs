@@ -74,8 +74,8 @@ impl GrammarOptions {
 /// let tokenizer = Tokenizer::from_gguf(&Gguf::from_static(walla_demo_model::GGUF)?)?;
 /// let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
 /// let actions = ActionSet::new([ActionSpec::new("wave", "", &json!({"type": "object"}))?])?;
-/// let constraint =
-///     call_grammar(&markers, &actions, GrammarOptions::new(GrammarStart::BehindOpen))?;
+/// let options = GrammarOptions { start: GrammarStart::BehindOpen, max_calls: 1 };
+/// let constraint = call_grammar(&markers, &actions, options)?;
 /// # let _ = constraint;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
