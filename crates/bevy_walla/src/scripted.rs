@@ -212,6 +212,15 @@ impl EngineClient for ScriptedEngine {
         inner.events.pop_front()
     }
 
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        // One lock for all: the default takes it for each event.
+        let mut inner = self.lock();
+        inner.apply_commands();
+        let count = most.min(inner.events.len());
+        events.extend(inner.events.drain(..count));
+        count
+    }
+
     fn frame(&self) {
         let mut inner = self.lock();
         inner.frames += 1;
@@ -387,14 +396,17 @@ impl Inner {
 
     /// Ends the asks of an agent that match.
     fn cancel(&mut self, agent: AgentId, mut matches: impl FnMut(&ScriptedReply) -> bool) {
-        let Some(scripted) = self.agents.get_mut(&agent) else { return };
-        let (ended, kept): (VecDeque<_>, _) = scripted.asks.drain(..).partition(|its| matches(its));
-        scripted.asks = kept;
-        self.events.extend(ended.into_iter().map(|reply| {
-            let (reason, usage) = (FinishReason::Cancelled, reply.usage());
-            let what = ReplyEvent::Finished { reason, usage };
-            Event { agent, reply_id: reply.reply_id, what }
-        }));
+        let Self { agents, events, .. } = self;
+        let Some(scripted) = agents.get_mut(&agent) else { return };
+        scripted.asks.retain(|reply| {
+            let is_ended = matches(reply);
+            if is_ended {
+                let (reason, usage) = (FinishReason::Cancelled, reply.usage());
+                let what = ReplyEvent::Finished { reason, usage };
+                events.push_back(Event { agent, reply_id: reply.reply_id, what });
+            }
+            !is_ended
+        });
     }
 
     fn end_if_over(&mut self) {

@@ -568,8 +568,13 @@ fn the_latest_budget_is_divided_with_an_embedding_model() {
     for plugin in apps {
         let mut app = app_with(plugin);
         let part = Some(micros(1_000));
-        let recall =
-            RecallOptions { embed_budget: part, frame_time: part, ..RecallOptions::default() };
+        let max_time = Duration::from_millis(4); // no vector comes
+        let recall = RecallOptions {
+            embed_budget: part,
+            frame_time: part,
+            max_time,
+            ..RecallOptions::default()
+        };
         app.add_plugins(WallaMemoryPlugin::default().options(recall));
         let path =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
@@ -581,30 +586,44 @@ fn the_latest_budget_is_divided_with_an_embedding_model() {
             Some(engine) => engine.stats().budget.budget,
             None => app.world().resource::<WallaEngines>().list()[0].stats.budget.budget,
         };
-        let reaches = |app: &mut App, left: u64| {
-            run_until(app, |app| in_effect(app) == Some(micros(left)));
+        let agent = guest(&mut app, 0);
+        let mut asked = 0;
+        // A budget is in effect from a frame with work on.
+        let mut reaches = |app: &mut App, wanted: Option<u64>| {
+            let start = Instant::now();
+            while in_effect(app) != wanted.map(micros) {
+                assert!(start.elapsed() < TIMEOUT, "{:?}, not {wanted:?}", in_effect(app));
+                if log(app).ends() == asked {
+                    ask(app, agent, "Who are you?");
+                    asked += 1;
+                }
+                app.update();
+                std::thread::sleep(micros(200));
+            }
             updates(app, 3);
-            assert_eq!(in_effect(app), Some(micros(left)));
+            assert_eq!(in_effect(app), wanted.map(micros));
         };
-        reaches(&mut app, 7_000);
-        // Among them budgets that the engine has already.
-        for (host, left) in [(7_000, 6_000), (6_000, 5_000), (600, 300), (0, 0), (4_000, 3_000)] {
+        reaches(&mut app, Some(7_000));
+        // Among them budgets that the engine has already, and a pause between them.
+        for (host, left) in [(7_000, 6_000), (6_000, 5_000), (600, 300), (4_000, 3_000)] {
+            app.world().resource::<Walla>().set_budget(Duration::ZERO);
+            updates(&mut app, 2);
             app.world().resource::<Walla>().set_budget(micros(host));
-            reaches(&mut app, left);
+            reaches(&mut app, Some(left));
         }
         app.world().resource::<Walla>().set_budget(None);
-        run_until(&mut app, |app| in_effect(app).is_none());
+        reaches(&mut app, None);
         app.world().resource::<Walla>().set_budget(micros(5_000));
-        reaches(&mut app, 4_000);
+        reaches(&mut app, Some(4_000));
         if let Some(engine) = app.world().resource::<Walla>().engine() {
             assert_eq!(engine.budget(), FrameBudget::Time(micros(5_000)));
             engine.set_budget(micros(3_000));
         } else {
             app.world().resource::<Walla>().set_budget(micros(3_000));
         }
-        reaches(&mut app, 2_000);
+        reaches(&mut app, Some(2_000));
         embedder.set_budget(None);
-        reaches(&mut app, 3_000);
+        reaches(&mut app, Some(3_000));
     }
 }
 

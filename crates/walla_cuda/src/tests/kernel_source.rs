@@ -310,7 +310,7 @@ fn fields_of_steps_have_the_order_of_the_kernels() {
     for (name, count) in [
         ("StepHeader", 8),
         ("StepRow", 8),
-        ("OutputRow", 20),
+        ("OutputRow", 18),
         ("BiasRow", 2),
         ("ResultHeader", 7),
         ("ResultRow", 4),
