@@ -114,7 +114,7 @@ pub struct Embed {
 /// only gathered, and large: a device may keep it in host memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInputs {
-    /// Hidden state: the result of [`Embed`](Self::Embed).
+    /// Hidden state: the result of [`Embed`](Op::Embed).
     pub x: Slot,
     /// `[vocab, layers * width]`.
     pub table: MatrixId,
@@ -137,7 +137,7 @@ pub struct GateInput {
     pub linear: Linear,
     /// Activation.
     pub activation: Activation,
-    /// Result of [`LayerInputs`](Self::LayerInputs).
+    /// Result of [`LayerInputs`](Op::LayerInputs).
     pub e: Slot,
     /// First column of `e` that is used.
     pub first: u32,

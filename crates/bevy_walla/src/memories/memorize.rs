@@ -23,7 +23,7 @@ use crate::systems::{Schedules, WallaSystems};
 
 /// Adds an entry to the [`AgentMemory`] of an agent: trigger it, write it as a message, or call
 /// [`RememberCommands::remember`]. Without the component, or if the entry is refused, the entry is
-/// logged as a warning and dropped; [`AgentMemory::add`] returns the error.
+/// logged as a warning and dropped; [`Memory::add`](walla_memory::Memory::add) returns the error.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
 #[cfg_attr(
     feature = "reflect",
