@@ -53,7 +53,22 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &["crossbeam-queue", "miniz_oxide", "serde", "serde_json", "thiserror", "tracing"],
     ),
     ("walla_router", 6, &["thiserror", "tracing"]),
-    ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "pollster", "thiserror", "tracing"]),
+    (
+        "walla_memory",
+        6,
+        &[
+            "atomic-waker",
+            "crossbeam-queue",
+            "libm",
+            "pollster",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tracing",
+            "unicode-normalization",
+            "unicode-segmentation",
+        ],
+    ),
     (
         "walla_remote",
         6,
@@ -105,18 +120,6 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
-    (
-        "walla_memory",
-        1,
-        &[
-            "libm",
-            "serde",
-            "serde_json",
-            "thiserror",
-            "unicode-normalization",
-            "unicode-segmentation",
-        ],
-    ),
     ("walla_model", 1, &["libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["serde", "thiserror"]),
     // Trace marks, used on several layers.

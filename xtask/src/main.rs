@@ -8,6 +8,7 @@
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
 //!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests named in RELIABILITY.md exist.
+//! - `cargo xtask paths`: checks that the source files named in Markdown exist.
 //! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
 //! - `cargo xtask format`: checks the format of the CUDA sources (`.clang-format`).
 //! - `cargo xtask package`: packages all published crates and checks their sizes.
@@ -34,6 +35,7 @@ mod layers;
 mod matrix;
 mod minilm;
 mod package;
+mod paths;
 mod platforms;
 mod python;
 mod real_model;
@@ -43,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | matrix | width | format | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | matrix | paths | width | format | \
                      package | platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Some("dependencies") => dependencies::check(),
         Some("layers") => layers::check(),
         Some("matrix") => matrix::check(),
+        Some("paths") => paths::check(),
         Some("width") => width::check(),
         Some("format") => clang_format::check(),
         Some("package") => package::check(),
@@ -87,6 +90,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     run(cargo_command(&doc).env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
     matrix::check()?;
+    paths::check()?;
     width::check()?;
     clang_format::check()?;
     package::check()?;

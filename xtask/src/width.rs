@@ -12,8 +12,10 @@ const SOURCE_COLUMNS: usize = 100;
 const MARKDOWN_COLUMNS: usize = 120;
 
 /// Folders that are searched.
-const FOLDERS: &[&str] =
-    &["benches", "crates", "examples", "fuzz", "kernels", "tests", "tools", "windowed", "xtask"];
+const FOLDERS: &[&str] = &[
+    "benches", "crates", "docs", "examples", "fuzz", "kernels", "tests", "tools", "windowed",
+    "xtask",
+];
 
 /// Checks all sources and Markdown pages of the repository.
 ///
@@ -21,13 +23,9 @@ const FOLDERS: &[&str] =
 /// Lists all lines that are too long.
 pub fn check() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut files: Vec<PathBuf> = FOLDERS.iter().flat_map(|name| files(&root.join(name))).collect();
-    let pages = std::fs::read_dir(&root).map_err(|e| e.to_string())?.flatten();
-    files.extend(pages.map(|entry| entry.path()).filter(|path| path.is_file()));
-    files.sort();
     let mut found = Vec::new();
     let mut checked = 0;
-    for path in files {
+    for path in all_files(&root)? {
         let Some(is_markdown) = kind(&path) else { continue };
         let text =
             std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -40,6 +38,18 @@ pub fn check() -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{} lines are too long:\n{}", found.len(), found.join("\n")))
+}
+
+/// All files of the repository that people wrote, sorted.
+///
+/// # Errors
+/// The root cannot be read.
+pub fn all_files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut all: Vec<PathBuf> = FOLDERS.iter().flat_map(|name| files(&root.join(name))).collect();
+    let pages = std::fs::read_dir(root).map_err(|e| e.to_string())?.flatten();
+    all.extend(pages.map(|entry| entry.path()).filter(|path| path.is_file()));
+    all.sort();
+    Ok(all)
 }
 
 /// All files in a folder and its subfolders, without build folders.

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use serde_json::{Value, json};
 use walla::EngineOptions;
-use walla::recall::{AgentRecall, Memory};
+use walla::memory::{AgentRecall, Memory};
 use walla::{AgentSpec, Engine, Sampling};
 
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use walla::recall::{AgentRecall, Entry, Memory, Recall, RecallOptions};
+use walla::memory::{AgentRecall, Entry, Memory, Recall, RecallOptions};
 use walla::{AgentSpec, Embedder, EmbedderOptions, EngineOptions, Prompt, ReplyEvent, memory};
 use walla_runtime::{AgentId, Command, Engine, EngineClient, EngineState, Pacing, ReplyId};
 

@@ -21,8 +21,9 @@ pub use walla_runtime::{
 ///
 /// The model reads them in its prompt and calls them while it speaks. A call arrives as
 /// [`AgentCalled`], and as [`ActionCall`](crate::ActionCall) if the action is a type that was added
-/// to the app. Its text is never spoken. From its first token on, the text of a call is constrained
-/// to the schemas of the actions, so that a call is valid.
+/// to the app. Its text is never spoken. From its first token on (without its markers, from the
+/// name of its action on), the text of a call is constrained to the schemas of the actions, so that
+/// a call is valid.
 ///
 /// A change of the actions or their choices changes the beginning of the agent's prompt. It is
 /// evaluated again, in spare time or at the next ask. Choices that change in play can be

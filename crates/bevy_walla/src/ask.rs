@@ -1,5 +1,4 @@
-//! Asks and cancels: [`Ask`], [`Cancel`] and [`CancelHeard`], as events, as messages or by a
-//! method of `Commands`.
+//! Asks and cancels: [`Ask`] and [`Cancel`], as events, as messages or by a method of `Commands`.
 
 use std::sync::Arc;
 
@@ -103,33 +102,33 @@ impl Ask {
     /// [`AgentMemory`](crate::memories::AgentMemory) and the [`Lore`](crate::memories::Lore) that
     /// would be found for this ask: see [`Notes`].
     #[must_use]
-    pub fn with_notes(self, notes: Notes) -> Self {
-        let options = AskOptions { notes: Some(Arc::new(notes)), ..self.options };
-        Self { options, ..self }
+    pub fn with_notes(mut self, notes: Notes) -> Self {
+        self.options.notes = Some(Arc::new(notes));
+        self
     }
 
     /// Sets the seed of the reply's random numbers, instead of the agent's
     /// [`AgentSeed`](crate::AgentSeed).
     #[must_use]
-    pub fn with_seed(self, seed: u64) -> Self {
-        let options = AskOptions { seed: Some(seed), ..self.options };
-        Self { options, ..self }
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.options.seed = Some(seed);
+        self
     }
 
     /// Sets the condition on the reply's text, instead of the agent's
     /// [`AgentConstraint`](crate::AgentConstraint).
     #[must_use]
-    pub fn with_constraint(self, constraint: Constraint) -> Self {
-        let options = AskOptions { constraint: Some(constraint), ..self.options };
-        Self { options, ..self }
+    pub fn with_constraint(mut self, constraint: Constraint) -> Self {
+        self.options.constraint = Some(constraint);
+        self
     }
 
     /// Sets when the agent may call its actions in this reply, instead of
     /// [`AgentActions::policy`](crate::AgentActions::policy).
     #[must_use]
-    pub fn with_policy(self, policy: ActionPolicy) -> Self {
-        let options = AskOptions { actions: Some(policy), ..self.options };
-        Self { options, ..self }
+    pub fn with_policy(mut self, policy: ActionPolicy) -> Self {
+        self.options.actions = Some(policy);
+        self
     }
 
     /// Leaves no turn in the [`Conversation`](crate::Conversation), no sentences, and no text in
@@ -137,9 +136,9 @@ impl Ask {
     /// reply arrives as [`ReplyDelta`](crate::ReplyDelta)s with the [tag](Self::with_tag), its
     /// calls as the calls of any reply; they take no results.
     #[must_use]
-    pub fn aside(self) -> Self {
-        let options = AskOptions { aside: true, ..self.options };
-        Self { options, ..self }
+    pub fn aside(mut self) -> Self {
+        self.options.aside = true;
+        self
     }
 
     /// Asks how probable each of these texts is as the answer, in place of an answer: for ranking
@@ -164,10 +163,9 @@ impl Ask {
     /// }
     /// ```
     #[must_use]
-    pub fn scoring(self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let score = AskOptions::score(texts).score;
-        let options = AskOptions { score, ..self.options };
-        Self { options, ..self }
+    pub fn scoring(mut self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.score = AskOptions::score(texts).score;
+        self
     }
 
     /// Sets the tag.
@@ -187,62 +185,58 @@ impl Ask {
 /// The order matters: asks made before it are cancelled, asks made after it, also in the same
 /// frame, are answered. Only a `Cancel` that is written as a message has no position among the asks
 /// of its frame. It counts as made before them.
+///
+/// # The heard part
+/// Speech output is slower than a model: when the player interrupts, the text may be far ahead of
+/// the voice, or complete. With [`heard_bytes`](Self::heard_bytes) the
+/// [`Conversation`](crate::Conversation) and the engine keep the heard part, cut at the last whole
+/// character. Later replies were not heard and are removed from the conversation. If no byte was
+/// heard, the exchange is removed too. The last 16 replies of an agent can be shortened, until its
+/// conversation is replaced. The async API calls this `Reply::cancel_heard`.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::ask::Cancel;
+/// use bevy_walla::prelude::*;
+/// /// The latest sentence that the voice has spoken.
+/// #[derive(Component)]
+/// struct Heard(ReplySentence);
+/// fn player_speaks(heard: Single<&Heard>, mut commands: Commands) {
+///     commands.trigger(Cancel::heard_until(&heard.0));
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
-}
-
-/// Cancels all asks of an agent and shortens its reply to the heard part: trigger it or write it as
-/// a message. The async API calls this `Reply::cancel_heard`. [`Cancel`] keeps all text that the
-/// model has generated.
-///
-/// Speech output is slower than a model: when the player interrupts, the text may be far ahead of
-/// the voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the
-/// heard part, cut at the last whole character. Later replies were not heard and are removed from
-/// the conversation. If no byte was heard, the exchange is removed too. The last 16 replies of an
-/// agent can be shortened, until its conversation is replaced. The order among asks matters as it
-/// does for [`Cancel`].
-///
-/// # Examples
-/// ```
-/// # use bevy_ecs::prelude::*;
-/// use bevy_walla::ask::CancelHeard;
-/// use bevy_walla::prelude::*;
-/// /// The latest sentence that the voice has spoken.
-/// #[derive(Component)]
-/// struct Heard(ReplySentence);
-/// fn player_speaks(heard: Single<&Heard>, mut commands: Commands) {
-///     commands.trigger(CancelHeard::after(&heard.0));
-/// }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
-pub struct CancelHeard {
-    /// An entity with an [`Agent`](crate::Agent).
-    #[event_target]
-    pub agent: Entity,
-    /// The reply. `None`: the one in progress, otherwise the latest.
+    /// Bytes of the reply's text that were heard. `None`: all text so far stays.
+    pub heard_bytes: Option<u32>,
+    /// The reply that was heard. `None`: the one in progress, otherwise the latest.
     pub reply_id: Option<ReplyId>,
-    /// Bytes of the reply's text that were heard.
-    pub heard_bytes: u32,
 }
 
-impl CancelHeard {
+impl Cancel {
+    /// All text so far stays.
+    #[must_use]
+    pub fn new(agent: Entity) -> Self {
+        Self { agent, heard_bytes: None, reply_id: None }
+    }
+
     /// `heard_bytes` of the reply in progress were heard, or of the latest reply if none is in
     /// progress.
     #[must_use]
-    pub fn at(agent: Entity, heard_bytes: u32) -> Self {
-        Self { agent, reply_id: None, heard_bytes }
+    pub fn heard(agent: Entity, heard_bytes: u32) -> Self {
+        Self { heard_bytes: Some(heard_bytes), ..Self::new(agent) }
     }
 
     /// The reply was heard up to the end of this sentence.
     #[must_use]
-    pub fn after(sentence: &ReplySentence) -> Self {
+    pub fn heard_until(sentence: &ReplySentence) -> Self {
         let ReplySentence { agent, reply_id, end_bytes, .. } = *sentence;
-        Self { agent, reply_id: Some(reply_id), heard_bytes: end_bytes }
+        Self { reply_id: Some(reply_id), ..Self::heard(agent, end_bytes) }
     }
 }
 
@@ -269,7 +263,7 @@ impl AskCommands for Commands<'_, '_> {
     }
 
     fn cancel(&mut self, agent: Entity) -> &mut Self {
-        self.trigger(Cancel { agent });
+        self.trigger(Cancel::new(agent));
         self
     }
 }

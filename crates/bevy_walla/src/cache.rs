@@ -1,8 +1,7 @@
 //! Files with the cache of an agent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
@@ -10,9 +9,9 @@ use bevy_ecs::system::NonSendMarker;
 use bevy_reflect::Reflect;
 use walla_runtime::{CacheJob, CacheTicket};
 
-use crate::bridge::EngineBridge;
+use crate::bridge::{EngineBridge, announce};
 
-pub use walla_runtime::{CacheError, KvFileError};
+pub use walla_runtime::{CacheCopied, CacheError, KvFileError};
 
 /// Files with the caches of agents, as methods of [`Commands`].
 ///
@@ -26,8 +25,8 @@ pub use walla_runtime::{CacheError, KvFileError};
 /// The checksum of a file detects accidents, not attacks: a program that can write the file can
 /// change the memories of this agent, as with a saved conversation. Other agents are unaffected.
 pub trait CacheCommands {
-    /// Saves the cache of an agent, in the background. Observe [`CacheSaved`] and [`CacheFailed`].
-    /// An older file is replaced when the new one is complete.
+    /// Saves the cache of an agent, in the background. Observe [`CacheEnded`]. An older file is
+    /// replaced when the new one is complete.
     ///
     /// Save when the agent is silent: the engine then first prepares its next prompt, for up to a
     /// second.
@@ -51,8 +50,8 @@ pub trait CacheCommands {
     fn save_cache(&mut self, agent: Entity, path: impl Into<PathBuf>);
 
     /// Loads the cache of an agent, in the background, while it is silent: best before its first
-    /// ask. Asks that follow wait for it. Observe [`CacheLoaded`] and [`CacheFailed`]. Without a
-    /// free slot in the engine, or without free pages, the load fails.
+    /// ask. Asks that follow wait for it. Observe [`CacheEnded`]. Without a free slot in the
+    /// engine, or without free pages, the load fails.
     fn load_cache(&mut self, agent: Entity, path: impl Into<PathBuf>);
 }
 
@@ -83,80 +82,37 @@ fn copy(
 /// A save or a load that has not been reported.
 pub(crate) struct CacheCopy {
     agent: Entity,
-    path: Arc<std::path::Path>,
+    path: Arc<Path>,
     is_load: bool,
     job: CacheJob,
 }
 
-/// The cache of an agent was saved ([`CacheCommands::save_cache`]).
+/// A save or a load of an agent's cache has ended ([`CacheCommands`]). After a load the next prompt
+/// is evaluated from the first token that differs; after a failure the agent speaks as without the
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(
     feature = "reflect",
     derive(Reflect),
     reflect(opaque, Event, Message, Clone, Debug, PartialEq)
 )]
-pub struct CacheSaved {
+pub struct CacheEnded {
     /// The agent. May no longer exist.
     #[event_target]
     pub agent: Entity,
     /// The file.
-    pub path: Arc<std::path::Path>,
-    /// Tokens in the file.
-    pub tokens: u32,
-    /// Length of the file.
-    pub file_bytes: u64,
-    /// Time from the command to the end.
-    pub elapsed: Duration,
-}
-
-/// The cache of an agent was loaded ([`CacheCommands::load_cache`]): its next prompt is evaluated
-/// from the first token that differs.
-#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(
-    feature = "reflect",
-    derive(Reflect),
-    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
-)]
-pub struct CacheLoaded {
-    /// The agent.
-    #[event_target]
-    pub agent: Entity,
-    /// The file.
-    pub path: Arc<std::path::Path>,
-    /// Tokens in the file.
-    pub tokens: u32,
-    /// Length of the file.
-    pub file_bytes: u64,
-    /// Time from the command to the end.
-    pub elapsed: Duration,
-}
-
-/// The cache of an agent was not saved or not loaded. The agent speaks as without the file.
-#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(
-    feature = "reflect",
-    derive(Reflect),
-    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
-)]
-pub struct CacheFailed {
-    /// The agent. May no longer exist.
-    #[event_target]
-    pub agent: Entity,
-    /// The file.
-    pub path: Arc<std::path::Path>,
-    /// A load failed, not a save.
+    pub path: Arc<Path>,
+    /// It was a load, not a save.
     pub is_load: bool,
-    /// The reason.
-    pub error: CacheError,
+    /// Counts and time, or the reason of the failure.
+    pub result: Result<CacheCopied, CacheError>,
 }
 
 /// Publishes the ends of saves and loads.
 pub(crate) fn publish_copies(
     mut bridge: ResMut<EngineBridge>,
     mut commands: Commands,
-    mut saved: MessageWriter<CacheSaved>,
-    mut loaded: MessageWriter<CacheLoaded>,
-    mut failed: MessageWriter<CacheFailed>,
+    mut ended: MessageWriter<CacheEnded>,
     _here: NonSendMarker,
 ) {
     if !bridge.has_copies() {
@@ -165,27 +121,7 @@ pub(crate) fn publish_copies(
     bridge.take_copies(|CacheCopy { agent, path, is_load, job }| {
         let Some(result) = job.result() else { return false };
         let (agent, path, is_load) = (*agent, Arc::clone(path), *is_load);
-        match result {
-            Ok(copied) if is_load => {
-                let (tokens, file_bytes, elapsed) =
-                    (copied.tokens, copied.file_bytes, copied.elapsed);
-                let event = CacheLoaded { agent, path, tokens, file_bytes, elapsed };
-                loaded.write(event.clone());
-                commands.trigger(event);
-            }
-            Ok(copied) => {
-                let (tokens, file_bytes, elapsed) =
-                    (copied.tokens, copied.file_bytes, copied.elapsed);
-                let event = CacheSaved { agent, path, tokens, file_bytes, elapsed };
-                saved.write(event.clone());
-                commands.trigger(event);
-            }
-            Err(error) => {
-                let event = CacheFailed { agent, path, is_load, error };
-                failed.write(event.clone());
-                commands.trigger(event);
-            }
-        }
+        announce(&mut commands, &mut ended, CacheEnded { agent, path, is_load, result });
         true
     });
 }

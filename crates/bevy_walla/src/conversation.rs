@@ -47,7 +47,7 @@ pub(crate) enum Edit {
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
 /// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, after
-/// [`CancelHeard`](crate::ask::CancelHeard) only the heard part.
+/// [`Cancel::heard`](crate::ask::Cancel::heard) only the heard part.
 ///
 /// Not added: a question whose reply never began, a reply that was cancelled or failed before its
 /// first text, a reply that consists only of reasoning, and an exchange of a
@@ -176,9 +176,7 @@ impl Conversation {
     /// 16 replies.
     #[must_use]
     pub fn reply(&self, reply_id: ReplyId) -> Option<&str> {
-        let mut latest = self.exchanges.iter().rev();
-        let exchange = latest.find(|known| known.reply_id == reply_id)?;
-        self.turns.get(exchange.answer).map(|turn| turn.text.as_str())
+        self.exchange(reply_id).map(|heard| heard.reply)
     }
 
     /// Question and reply of an exchange that has ended, as [`reply`](Self::reply).
@@ -280,6 +278,7 @@ impl Conversation {
     fn edited(&mut self, edit: Edit) {
         self.edit = EditId::next();
         self.last_edit = edit;
+        // A new state counts its own turns.
         self.pushed = 0;
         self.exchanges.clear();
     }

@@ -244,15 +244,13 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::AGENTS_DEFERRED))
             .add_systems(
                 PreUpdate,
-                Self::diagnostic_system
+                (
+                    Self::diagnostic_system,
+                    Self::engines_system.run_if(resource_exists::<WallaEngines>),
+                )
+                    .chain()
                     .after(WallaSystems::Publish)
                     .run_if(resource_changed::<Walla>),
-            )
-            .add_systems(
-                PreUpdate,
-                Self::engines_system
-                    .after(Self::diagnostic_system)
-                    .run_if(resource_exists::<WallaEngines>.and_then(resource_changed::<Walla>)),
             );
     }
 }

@@ -1,5 +1,6 @@
 //! The engines of an app with several.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use walla_runtime::{
     EngineStats, Event, ModelSource, Pacing, TrySendError, drop_on_thread,
 };
 
+use crate::bridge::announce;
 use crate::error::WallaError;
 use crate::scripted::ScriptedEngine;
 use crate::walla::Walla;
@@ -41,22 +43,32 @@ pub use walla_runtime::{AfterFailure, ReplyInProgress, Route};
 /// ```
 pub struct EngineSetup(Source);
 
+/// Makes a client of an engine of another kind than a local one.
+type NewClient = Box<dyn Fn() -> Result<Box<dyn EngineClient>, WallaError> + Send + Sync>;
+
 enum Source {
-    #[cfg(not(feature = "demo"))]
-    Nothing,
-    Options(Box<EngineOptions>),
-    #[cfg(feature = "remote")]
-    Remote(Box<walla_remote::RemoteOptions>),
+    /// A model; `None`: none was given, which is reported.
+    Options(Option<Box<EngineOptions>>),
     Engine(Engine),
-    EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
-    Recording(PathBuf),
+    Client {
+        new_client: NewClient,
+        is_of_program: bool,
+    },
 }
 
 impl EngineSetup {
     /// The clients that `new_client` returns: for other kinds of engines.
     #[must_use]
     pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
-        Self(Source::EngineClient(Box::new(new_client)))
+        let new_client: NewClient = Box::new(move || Ok(new_client()));
+        Self(Source::Client { new_client, is_of_program: true })
+    }
+
+    /// One engine of another kind than a local one.
+    fn other(
+        new_client: impl Fn() -> Result<Box<dyn EngineClient>, WallaError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Source::Client { new_client: Box::new(new_client), is_of_program: false })
     }
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
@@ -75,24 +87,18 @@ impl EngineSetup {
     /// ```
     #[must_use]
     pub fn replay_from(path: impl Into<PathBuf>) -> Self {
-        Self(Source::Recording(path.into()))
+        let path = path.into();
+        Self::other(move || player(&path))
     }
 
     /// Whether it runs a model in this process, so that its steps are paced.
     pub(crate) fn is_local(&self) -> bool {
-        match self.0 {
-            Source::Options(_) | Source::Engine(_) => true,
-            #[cfg(not(feature = "demo"))]
-            Source::Nothing => true, // the missing model is reported
-            #[cfg(feature = "remote")]
-            Source::Remote(_) => false,
-            Source::EngineClient(_) | Source::Recording(_) => false,
-        }
+        !matches!(self.0, Source::Client { .. })
     }
 
     /// Whether it is a client that the program has made.
     pub(crate) fn is_client(&self) -> bool {
-        matches!(self.0, Source::EngineClient(_))
+        matches!(self.0, Source::Client { is_of_program: true, .. })
     }
 
     /// Starts the engine and returns a client of it.
@@ -113,25 +119,12 @@ impl EngineSetup {
         pacing: Pacing,
     ) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
         let engine = match &self.0 {
-            #[cfg(not(feature = "demo"))]
-            Source::Nothing => return (None, Err(WallaError::NoModel)),
-            Source::EngineClient(new_client) => return (None, Ok(new_client())),
-            Source::Recording(path) => return (None, player(path)),
-            #[cfg(feature = "remote")]
-            Source::Remote(options) => {
-                let engine = walla_remote::RemoteEngine::start((**options).clone());
-                let client =
-                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
-                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
-            }
+            Source::Client { new_client, .. } => return (None, new_client()),
             Source::Engine(engine) => engine.clone(),
-            Source::Options(options) => {
-                let started = resolved(options).and_then(|options| Ok(Engine::start(options)?));
-                match started {
-                    Ok(engine) => engine,
-                    Err(error) => return (None, Err(error)),
-                }
-            }
+            Source::Options(options) => match start(options.as_deref()) {
+                Ok(engine) => engine,
+                Err(error) => return (None, Err(error)),
+            },
         };
         match engine.client(pacing) {
             Ok(client) => (Some(engine), Ok(Box::new(client))),
@@ -142,11 +135,11 @@ impl EngineSetup {
 
 /// The engines of an app with several, for [`WallaPlugin::engines`](crate::WallaPlugin::engines).
 /// The first one is the default: agents without an [`AgentEngine`](crate::agent::AgentEngine) use
-/// it. The resource [`WallaEngines`] loads, replaces and unloads engines at run time, also if the
+/// it. The resource [`WallaEngines`] loads, replaces and removes engines at run time, also if the
 /// set has only one.
 ///
 /// Local engines on one device divide the [budget](EngineOptions::budget) of the default engine by
-/// their [weights](WallaEngines::set_weight), and the budgets of the others have no effect; with a
+/// their [weights](Engines::set_weight), and the budgets of the others have no effect; with a
 /// default engine that is not made of options, each keeps its own. [`Walla::engine`] is the default
 /// engine; [`Walla::stats`] has sums over all. An engine that fails publishes
 /// [`WallaEngineFailed`], and the others go on.
@@ -197,7 +190,7 @@ impl EngineSet {
         let mut options = RouterOptions::new(Arc::clone(name));
         options.health = self.health;
         let router = Router::new(options);
-        if let Source::Options(options) = &setup.0 {
+        if let Source::Options(Some(options)) = &setup.0 {
             router.engines().set_budget(options.budget);
         }
         let mut engines =
@@ -251,13 +244,13 @@ impl Default for EngineSetup {
         #[cfg(feature = "demo")]
         return EngineOptions::demo().into();
         #[cfg(not(feature = "demo"))]
-        Self(Source::Nothing)
+        Self(Source::Options(None))
     }
 }
 
 impl From<EngineOptions> for EngineSetup {
     fn from(options: EngineOptions) -> Self {
-        Self(Source::Options(Box::new(options)))
+        Self(Source::Options(Some(Box::new(options))))
     }
 }
 
@@ -277,7 +270,11 @@ impl From<EngineOptions> for EngineSetup {
 #[cfg(feature = "remote")]
 impl From<walla_remote::RemoteOptions> for EngineSetup {
     fn from(options: walla_remote::RemoteOptions) -> Self {
-        Self(Source::Remote(Box::new(options)))
+        Self::other(move || {
+            let engine = walla_remote::RemoteEngine::start(options.clone());
+            let engine = engine.map_err(|error| WallaError::Remote(error.to_string()))?;
+            Ok(Box::new(engine.client()))
+        })
     }
 }
 
@@ -309,18 +306,18 @@ impl From<&ScriptedEngine> for EngineSetup {
 
 /// A client that plays a recording.
 fn player(path: &Path) -> Result<Box<dyn EngineClient>, WallaError> {
-    let recording = Recording::open(resolve(path, &bases())?);
+    let recording = Recording::open(resolve_model(path)?);
     let recording = recording.map_err(|error| WallaError::Recording(Arc::new(error)))?;
     Ok(Box::new(Player::new(recording).client()))
 }
 
-/// The options with an absolute path of the model.
-fn resolved(options: &EngineOptions) -> Result<EngineOptions, WallaError> {
-    let mut options = options.clone();
+/// Starts an engine with an absolute path of the model.
+fn start(options: Option<&EngineOptions>) -> Result<Engine, WallaError> {
+    let mut options = options.ok_or(WallaError::NoModel)?.clone();
     if let ModelSource::Path(path) = &options.model {
-        options.model = ModelSource::Path(resolve(path, &bases())?);
+        options.model = ModelSource::Path(resolve_model(path)?);
     }
-    Ok(options)
+    Ok(Engine::start(options)?)
 }
 
 /// Folders that relative paths are resolved against, in this order: Bevy's asset folder, the folder
@@ -375,6 +372,7 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// use bevy_walla::agent::AgentEngine;
 /// use bevy_walla::engines::{EngineSet, ReplyInProgress, WallaEngineFailed, WallaEngines};
 /// use bevy_walla::prelude::*;
+/// # use bevy_walla::engine::EngineState;
 /// # use bevy_walla::scripted::ScriptedEngine;
 /// fn boss_appears(mut engines: ResMut<WallaEngines>, mut commands: Commands) -> Result {
 ///     engines.load("boss", EngineOptions::model("models/boss.gguf"))?;
@@ -387,7 +385,7 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 ///     eprintln!("{}: {}", failed.name, failed.error);
 /// }
 /// fn boss_dies(engines: Res<WallaEngines>) -> Result {
-///     engines.unload("boss", ReplyInProgress::Finish)?;
+///     engines.remove("boss", ReplyInProgress::Finish)?;
 ///     Ok(())
 /// }
 /// # use bevy_ecs::system::RunSystemOnce;
@@ -414,10 +412,10 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # let ran: Result = app.world_mut().run_system_once(boss_dies).unwrap();
 /// # ran.unwrap();
 /// # // It loads, and is loaded.
-/// # boss.set_state(WallaState::Loading { fraction: 0.5 });
+/// # boss.set_state(EngineState::Loading { fraction: 0.5 });
 /// # app.world_mut().resource_mut::<WallaEngines>().load("boss", &boss).unwrap();
 /// # assert_eq!(answer(&mut app), "Small.");
-/// # boss.set_state(WallaState::Ready);
+/// # boss.set_state(EngineState::Ready);
 /// # assert_eq!(answer(&mut app), "Boss.");
 /// ```
 #[derive(Resource, Debug)]
@@ -453,7 +451,7 @@ impl WallaEngines {
     /// Loads an engine, on a separate thread. Asks of agents that name it wait for it. Then
     /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows: each failure is an event, also a
     /// missing file that is found at once. An engine that has failed stays in the list until it is
-    /// unloaded; asks of its agents fail or go to their substitute.
+    /// [removed](Engines::remove); asks of its agents fail or go to their substitute.
     ///
     /// # Errors
     /// The name is in use or empty.
@@ -479,7 +477,7 @@ impl WallaEngines {
 
     /// Loads an engine in the place of another. The old one answers until the new one is ready; if
     /// that fails, the old one stays, and [`WallaEngineFailed`] has the reason. To hold only one in
-    /// memory, unload the old one first.
+    /// memory, remove the old one first.
     ///
     /// # Errors
     /// No engine has this name.
@@ -499,49 +497,15 @@ impl WallaEngines {
         drop_on_thread(setup);
         replaced
     }
+}
 
-    /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
-    /// fail with [`ReplyError::NoEngine`](crate::reply::ReplyError::NoEngine) or go to their
-    /// substitute. The default engine can be unloaded too, which concerns all agents that name no
-    /// engine. This method applies at once, so asks of the same frame, which are sent in
-    /// [`WallaSystems::Submit`](crate::WallaSystems::Submit), follow it. Conversations stay. Its
-    /// memory is released on another thread within the next frames.
-    ///
-    /// # Errors
-    /// No engine has this name.
-    pub fn unload(&self, name: &str, in_progress: ReplyInProgress) -> Result<(), EnginesError> {
-        self.engines.remove(name, in_progress)
-    }
+/// The handle of the engines, which is independent of Bevy. A change of it applies at once, so asks
+/// of the same frame, which are sent in [`WallaSystems::Submit`](crate::WallaSystems::Submit),
+/// follow it.
+impl Deref for WallaEngines {
+    type Target = Engines;
 
-    /// The engines, in the order of their addition.
-    #[must_use]
-    pub fn list(&self) -> Vec<EngineStatus> {
-        self.engines.list()
-    }
-
-    /// The engine with this name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<EngineStatus> {
-        self.engines.get(name)
-    }
-
-    /// Changes the share of an engine in the frame budget of its device ([`Engines::set_weight`]).
-    ///
-    /// # Errors
-    /// No engine has this name.
-    pub fn set_weight(&self, name: &str, weight: f32) -> Result<(), EnginesError> {
-        self.engines.set_weight(name, weight)
-    }
-
-    /// Unloaded engines whose memory is not released yet.
-    #[must_use]
-    pub fn unloading(&self) -> usize {
-        self.engines.unloading()
-    }
-
-    /// The handle of the engines, which is independent of Bevy.
-    #[must_use]
-    pub fn engines(&self) -> &Engines {
+    fn deref(&self) -> &Engines {
         &self.engines
     }
 }
@@ -581,9 +545,7 @@ pub(crate) fn publish_engines(
 ) {
     let engines = engines.bypass_change_detection();
     let mut fail = |name, error, commands: &mut Commands| {
-        let message = WallaEngineFailed { name, error };
-        failed.write(message.clone());
-        commands.trigger(message);
+        announce(commands, &mut failed, WallaEngineFailed { name, error });
     };
     for (name, error) in engines.failed.drain(..) {
         fail(name, error, &mut commands);
@@ -594,11 +556,7 @@ pub(crate) fn publish_engines(
     }
     for (name, state) in changes {
         match state {
-            EngineState::Ready => {
-                let message = WallaEngineReady { name };
-                ready.write(message.clone());
-                commands.trigger(message);
-            }
+            EngineState::Ready => announce(&mut commands, &mut ready, WallaEngineReady { name }),
             // Published above, with its own error.
             EngineState::Failed(error) if matches!(*error, EngineError::NotStarted(_)) => {}
             EngineState::Failed(error) => fail(name, WallaError::Engine(error), &mut commands),
@@ -606,6 +564,7 @@ pub(crate) fn publish_engines(
         }
     }
     let default = engines.engines.default_name();
+    // A new engine may have the name of the default one.
     walla.set_engine(engines.engines.local(&default));
 }
 

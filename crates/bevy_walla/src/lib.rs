@@ -50,7 +50,7 @@
 //! | request | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`](ask::Cancel) | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
-//! | [`CancelHeard`](ask::CancelHeard) | like [`Cancel`](ask::Cancel), for speech output: the conversation keeps the part that was heard |
+//! | [`Cancel::heard`](ask::Cancel::heard) | for speech output: the conversation keeps the part that was heard |
 //! | [`ActionResult`] | the outcome of an action: the agent hears it and continues to speak; also `action_result` of the entity's commands |
 //! | [`ForkCommands`](agent::ForkCommands), [`CacheCommands`](cache::CacheCommands), [`RememberCommands`](memories::RememberCommands) | copies of agents, caches in files, entries of memories |
 //!

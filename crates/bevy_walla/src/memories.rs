@@ -10,8 +10,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_memory::{Entry, EntryError, LoadError, LoreError, SavedStore, StoreLimits, Tags};
-use walla_recall::{AgentRecall, MemoryKey, RecallClient};
+use walla_memory::{AgentRecall, LoreError, Memory, MemoryKey, RecallClient, StoreLimits, Tags};
 
 use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
@@ -28,7 +27,7 @@ pub use memorize::{Memorizes, Remember, RememberCommands};
 pub use texts::{MemoryTexts, MemoryTurn};
 
 pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
-pub use walla_recall::{
+pub use walla_memory::{
     EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
     RecallStats, Search,
 };
@@ -40,8 +39,8 @@ pub use walla_recall::{
 /// [`Notes`](crate::ask::Notes): see there for their place. The ask is sent when they are found,
 /// usually in the next frame. The component needs [`WallaMemoryPlugin`].
 ///
-/// With the feature `serialize` it implements serde's traits, as a [`SavedStore`]; limits are not
-/// saved.
+/// With the feature `serialize` it implements serde's traits, as a
+/// [`SavedStore`](walla_memory::SavedStore); limits are not saved.
 ///
 /// # Examples
 /// ```
@@ -68,7 +67,7 @@ pub use walla_recall::{
 )]
 #[require(AgentKnowledge)]
 #[component(on_add = added)]
-pub struct AgentMemory(walla_recall::Memory);
+pub struct AgentMemory(pub Memory);
 
 /// A memory without the plugin would be found by nothing.
 fn added(mut world: DeferredWorld, context: HookContext) {
@@ -104,50 +103,20 @@ struct HasWarned;
     derive(Reflect),
     reflect(opaque, Resource, Default, Clone, Debug, PartialEq)
 )]
-pub struct Lore(walla_recall::Memory);
+pub struct Lore(pub Memory);
 
 macro_rules! entries {
     ($owner:ident) => {
-        impl $owner {
-            /// Adds an entry. A full one [evicts](StoreLimits::retention) by importance and age;
-            /// returns the evicted entries.
-            ///
-            /// An entry of time zero, as [`Entry::new`] makes it, happens now: it gets the
-            /// [`MemoryTime`] of the end of this frame. [`add_at`](walla_recall::Memory::add_at)
-            /// states any time.
-            ///
-            /// # Errors
-            /// [`EntryError`]: the entry is invalid, or exceeds the limits alone.
-            pub fn add(&mut self, entry: Entry) -> Result<walla_memory::Added, EntryError> {
-                self.0.add(entry)
-            }
-
-            /// The entries for a saved game.
-            #[must_use]
-            pub fn save(&self) -> SavedStore {
-                self.0.save()
-            }
-
-            /// The entries of a saved game. If the limits are lower than those at the time of
-            /// saving, the surplus is evicted.
-            ///
-            /// # Errors
-            /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
-            pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
-                walla_recall::Memory::load(saved, limits).map(Self)
-            }
-        }
-
         impl core::ops::Deref for $owner {
-            type Target = walla_recall::Memory;
+            type Target = Memory;
 
-            fn deref(&self) -> &walla_recall::Memory {
+            fn deref(&self) -> &Memory {
                 &self.0
             }
         }
 
         impl core::ops::DerefMut for $owner {
-            fn deref_mut(&mut self) -> &mut walla_recall::Memory {
+            fn deref_mut(&mut self) -> &mut Memory {
                 &mut self.0
             }
         }
@@ -157,14 +126,6 @@ macro_rules! entries {
 entries!(AgentMemory);
 entries!(Lore);
 
-impl AgentMemory {
-    /// No entries, with these limits.
-    #[must_use]
-    pub fn new(limits: StoreLimits) -> Self {
-        Self(walla_recall::Memory::new(limits))
-    }
-}
-
 impl Lore {
     /// The entries of a lore text: paragraphs, divided by blank lines, with optional headers
     /// ([`Store::from_lore_text`](walla_memory::Store::from_lore_text)).
@@ -172,7 +133,7 @@ impl Lore {
     /// # Errors
     /// [`LoreError`], which names the line.
     pub fn from_text(text: &str) -> Result<Self, LoreError> {
-        walla_recall::Memory::from_lore_text(text).map(Self)
+        Memory::from_lore_text(text).map(Self)
     }
 
     /// The entries of a JSON array
@@ -181,14 +142,14 @@ impl Lore {
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
     pub fn from_json(json: &str) -> Result<Self, LoreError> {
-        walla_recall::Memory::from_lore_json(json).map(Self)
+        Memory::from_lore_json(json).map(Self)
     }
 }
 
 impl Default for Lore {
     /// No entries.
     fn default() -> Self {
-        Self(walla_recall::Memory::new(StoreLimits::lore()))
+        Self(Memory::new(StoreLimits::lore()))
     }
 }
 
@@ -310,8 +271,8 @@ impl MemoryService {
 ///
 /// Without an embedding model, entries are found by their words (BM25). With one, they are found by
 /// words and meaning. It runs on the CPU, on a thread of low priority, within
-/// [`RecallOptions::embed_budget`]: while it works, the frame budget of an engine on the CPU is
-/// lower by as much.
+/// [`RecallOptions::embed_budget`]: while it works, the frame budget of each engine on the CPU is
+/// lower by as much, but at most by half.
 ///
 /// # Examples
 /// ```no_run

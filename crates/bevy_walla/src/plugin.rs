@@ -6,9 +6,9 @@ use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{EngineOptions, Pacing};
 
 use crate::actions::{ActionResult, AgentCalled, CallRefused, ResultRefused, SimulatedCall};
-use crate::ask::{Ask, Cancel, CancelHeard};
+use crate::ask::{Ask, Cancel};
 use crate::bridge::{self, EngineBridge};
-use crate::cache::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
+use crate::cache::{CacheEnded, publish_copies};
 use crate::engines::{
     EngineSet, EngineSetup, WallaEngineFailed, WallaEngineReady, publish_engines,
 };
@@ -224,7 +224,6 @@ impl Plugin for WallaPlugin {
         self.add_engines(app);
         app.add_message::<Ask>()
             .add_message::<Cancel>()
-            .add_message::<CancelHeard>()
             .add_message::<WallaReady>()
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
@@ -241,13 +240,10 @@ impl Plugin for WallaPlugin {
             .add_message::<TurnsDropped>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
-            .add_message::<CacheSaved>()
-            .add_message::<CacheLoaded>()
-            .add_message::<CacheFailed>()
+            .add_message::<CacheEnded>()
             .add_observer(bridge::forward_action_result)
             .add_observer(bridge::forward_ask)
-            .add_observer(bridge::forward_cancel)
-            .add_observer(bridge::forward_cancel_heard);
+            .add_observer(bridge::forward_cancel);
         match &self.settings {
             Some(settings) => app.insert_resource(settings.clone()),
             None => app.init_resource::<WallaSettings>(),

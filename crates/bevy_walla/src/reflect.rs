@@ -9,8 +9,8 @@ use crate::agent::{
     Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
-use crate::ask::{Ask, Cancel, CancelHeard};
-use crate::cache::{CacheFailed, CacheLoaded, CacheSaved};
+use crate::ask::{Ask, Cancel};
+use crate::cache::CacheEnded;
 use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::fork::{ForkOf, Simulation};
@@ -48,7 +48,6 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Ask>()
         .register_type::<walla_runtime::Prompt>()
         .register_type::<Cancel>()
-        .register_type::<CancelHeard>()
         .register_type::<ReplyStarted>()
         .register_type::<ReplyDelta>()
         .register_type::<ReplyReasoning>()
@@ -58,9 +57,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<TurnsDropped>()
         .register_type::<ReplyFinished>()
         .register_type::<ReplyFailed>()
-        .register_type::<CacheSaved>()
-        .register_type::<CacheLoaded>()
-        .register_type::<CacheFailed>()
+        .register_type::<CacheEnded>()
         .register_type::<WallaReady>()
         .register_type::<WallaFailed>()
         .register_type::<WallaEngineReady>()

@@ -18,22 +18,13 @@ struct Allowance {
 impl Allowance {
     const FULL: Self = Self { turns: Conversation::MAX_TURNS, bytes: Conversation::MAX_TEXT_BYTES };
 
-    fn take_turn(&mut self) -> Result<(), ConversationError> {
-        let too_many = ConversationError::TooManyTurns { max_turns: Conversation::MAX_TURNS };
+    fn take(&mut self, text: &str) -> Result<(), ConversationError> {
+        let (max_turns, max_bytes) = (Conversation::MAX_TURNS, Conversation::MAX_TEXT_BYTES);
+        let too_many = ConversationError::TooManyTurns { max_turns };
         self.turns = self.turns.checked_sub(1).ok_or(too_many)?;
-        Ok(())
-    }
-
-    fn take_text(&mut self, text: &str) -> Result<(), ConversationError> {
-        let max_bytes = Conversation::MAX_TEXT_BYTES;
         let too_long = ConversationError::TextTooLong { max_bytes };
         self.bytes = self.bytes.checked_sub(text.len()).ok_or(too_long)?;
         Ok(())
-    }
-
-    fn take(&mut self, turn: &Turn) -> Result<(), ConversationError> {
-        self.take_turn()?;
-        self.take_text(&turn.text)
     }
 }
 
@@ -54,17 +45,18 @@ impl Conversation {
     /// iterator.
     pub fn try_new(turns: impl IntoIterator<Item = Turn>) -> Result<Self, ConversationError> {
         let mut allowance = Allowance::FULL;
-        let checked = turns.into_iter().map(|turn| allowance.take(&turn).map(|()| turn));
+        let checked = turns.into_iter().map(|turn| allowance.take(&turn.text).map(|()| turn));
         Ok(Self::new(checked.collect::<Result<Vec<_>, _>>()?))
     }
 }
 
 #[cfg(feature = "serialize")]
 mod with_serde {
+    use std::borrow::Cow;
     use std::collections::HashMap;
     use std::fmt;
 
-    use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+    use serde::de::{Error as _, SeqAccess, Visitor};
     use serde::ser::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use walla_runtime::{CallId, ReplyId, Speaker, Turn};
@@ -124,24 +116,25 @@ mod with_serde {
         turns
     }
 
-    #[derive(Serialize)]
+    #[derive(Serialize, Deserialize)]
     #[serde(rename = "Turn")]
     struct SavedTurn<'a> {
         speaker: SavedSpeaker,
-        text: &'a str,
+        /// Borrowed where the format allows it, so that its length is checked before it is copied.
+        #[serde(borrow)]
+        text: Cow<'a, str>,
     }
 
     impl Serialize for Conversation {
         /// A conversation beyond the limits is an error here, not when the save is loaded.
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             let mut allowance = Allowance::FULL;
-            let within = self.turns().iter().try_for_each(|turn| allowance.take(turn));
+            let within = self.turns().iter().try_for_each(|turn| allowance.take(&turn.text));
             within.map_err(S::Error::custom)?;
-            serializer.collect_seq(
-                self.turns()
-                    .iter()
-                    .map(|turn| SavedTurn { speaker: SavedSpeaker::of(turn), text: &turn.text }),
-            )
+            serializer.collect_seq(self.turns().iter().map(|turn| SavedTurn {
+                speaker: SavedSpeaker::of(turn),
+                text: turn.text.as_str().into(),
+            }))
         }
     }
 
@@ -164,94 +157,12 @@ mod with_serde {
         fn visit_seq<A: SeqAccess<'de>>(self, mut turns: A) -> Result<Vec<Turn>, A::Error> {
             let mut allowance = Allowance::FULL;
             let mut read = Vec::new();
-            while let Some(turn) = turns.next_element_seed(TurnSeed(&mut allowance))? {
-                read.push(turn);
+            while let Some(SavedTurn { speaker, text }) = turns.next_element()? {
+                // Turn by turn: a save that claims millions of turns ends at the limit.
+                allowance.take(&text).map_err(A::Error::custom)?;
+                read.push(speaker.turn(text.into_owned()));
             }
             Ok(read)
-        }
-    }
-
-    /// Reads one turn.
-    struct TurnSeed<'a>(&'a mut Allowance);
-
-    #[derive(Deserialize)]
-    #[serde(field_identifier, rename_all = "snake_case")]
-    enum Field {
-        Speaker,
-        Text,
-        #[serde(other)]
-        Other,
-    }
-
-    impl<'de> DeserializeSeed<'de> for TurnSeed<'_> {
-        type Value = Turn;
-
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Turn, D::Error> {
-            self.0.take_turn().map_err(D::Error::custom)?;
-            deserializer.deserialize_struct("Turn", &["speaker", "text"], self)
-        }
-    }
-
-    impl<'de> Visitor<'de> for TurnSeed<'_> {
-        type Value = Turn;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a turn with speaker and text")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
-            let (mut speaker, mut text) = (None, None);
-            while let Some(field) = fields.next_key()? {
-                match field {
-                    Field::Speaker if speaker.is_some() => {
-                        return Err(A::Error::duplicate_field("speaker"));
-                    }
-                    Field::Speaker => speaker = Some(fields.next_value::<SavedSpeaker>()?),
-                    Field::Text if text.is_some() => {
-                        return Err(A::Error::duplicate_field("text"));
-                    }
-                    Field::Text => text = Some(fields.next_value_seed(TextSeed(&mut *self.0))?),
-                    Field::Other => drop(fields.next_value::<IgnoredAny>()?),
-                }
-            }
-            let speaker = speaker.ok_or_else(|| A::Error::missing_field("speaker"))?;
-            Ok(speaker.turn(text.ok_or_else(|| A::Error::missing_field("text"))?))
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
-            let missing = |count| move || A::Error::invalid_length(count, &"speaker and text");
-            let speaker = fields.next_element::<SavedSpeaker>()?.ok_or_else(missing(0))?;
-            let text = fields.next_element_seed(TextSeed(self.0))?.ok_or_else(missing(1))?;
-            Ok(speaker.turn(text))
-        }
-    }
-
-    /// Reads the text of a turn; checks the length of a borrowed text before it is copied.
-    struct TextSeed<'a>(&'a mut Allowance);
-
-    impl<'de> DeserializeSeed<'de> for TextSeed<'_> {
-        type Value = String;
-
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-            deserializer.deserialize_string(self)
-        }
-    }
-
-    impl Visitor<'_> for TextSeed<'_> {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("the text of a turn")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
-            self.0.take_text(text).map_err(E::custom)?;
-            Ok(text.to_owned())
-        }
-
-        fn visit_string<E: serde::de::Error>(self, text: String) -> Result<String, E> {
-            self.0.take_text(&text).map_err(E::custom)?;
-            Ok(text)
         }
     }
 }

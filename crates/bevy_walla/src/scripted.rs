@@ -24,13 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
     AgentId, AgentSpec, CacheError, Call, CallError, CallId, Capabilities, Command, EngineClient,
-    EngineState, EngineStats, Event, FinishReason, History, InlineText, MAX_ASKS_WAITING,
-    MAX_DELTA_BYTES, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score,
-    TrySendError, Usage,
+    EngineError, EngineState, EngineStats, Event, FinishReason, History, InlineText,
+    MAX_ASKS_WAITING, MAX_DELTA_BYTES, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent,
+    ReplyId, Score, TrySendError, Usage,
 };
-
-use crate::error::WallaError;
-use crate::state::WallaState;
 
 /// Capacity of the command queue.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
@@ -55,7 +52,7 @@ struct Inner {
     reasoning: Option<Script>,
     acting: Option<CallScript>,
     endless: bool,
-    state: WallaState,
+    state: EngineState,
     command_queue: usize,
     frames: u64,
     log: Vec<Command>,
@@ -97,7 +94,7 @@ impl ScriptedEngine {
             reasoning: None,
             acting: None,
             endless: false,
-            state: WallaState::Ready,
+            state: EngineState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
             frames: 0,
             log: Vec::new(),
@@ -150,7 +147,7 @@ impl ScriptedEngine {
 
     /// Starts in this state instead of ready.
     #[must_use]
-    pub fn starting_in(self, state: WallaState) -> Self {
+    pub fn starting_in(self, state: EngineState) -> Self {
         self.set_state(state);
         self
     }
@@ -163,10 +160,10 @@ impl ScriptedEngine {
     }
 
     /// Changes the state. A failed state ends every reply, as in an engine that fails.
-    pub fn set_state(&self, state: WallaState) {
+    pub fn set_state(&self, state: EngineState) {
         let mut inner = self.lock();
         inner.state = state;
-        inner.die_if_failed();
+        inner.end_if_over();
     }
 
     /// The commands received so far, in order (the first 4,096 of them).
@@ -195,12 +192,13 @@ impl ScriptedEngine {
 impl EngineClient for ScriptedEngine {
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         let mut inner = self.lock();
-        if matches!(inner.state, WallaState::Failed(_)) {
+        if inner.state.is_over() {
             return Err(TrySendError::Closed(command));
         }
         if inner.commands.len() >= inner.command_queue {
             return Err(TrySendError::Full(command));
         }
+        // A test that runs for hours must not end by its memory.
         if inner.log.len() < MAX_LOG {
             inner.log.push(command.clone());
         }
@@ -214,25 +212,17 @@ impl EngineClient for ScriptedEngine {
         inner.events.pop_front()
     }
 
-    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
-        let mut inner = self.lock();
-        inner.apply_commands();
-        let count = most.min(inner.events.len());
-        events.extend(inner.events.drain(..count));
-        count
-    }
-
     fn frame(&self) {
         let mut inner = self.lock();
         inner.frames += 1;
         inner.apply_commands();
-        if inner.state.is_ready() {
+        if matches!(inner.state, EngineState::Ready) {
             inner.step();
         }
     }
 
     fn state(&self) -> EngineState {
-        self.lock().state.clone().into()
+        self.lock().state.clone()
     }
 
     fn stats(&self) -> EngineStats {
@@ -240,7 +230,7 @@ impl EngineClient for ScriptedEngine {
     }
 
     fn stop(&self) {
-        self.set_state(WallaState::Failed(WallaError::Stopped));
+        self.set_state(EngineState::Stopped);
     }
 
     /// It accepts every ask, constrains nothing and has no cache.
@@ -253,7 +243,7 @@ impl EngineClient for ScriptedEngine {
 
 impl Inner {
     fn apply_commands(&mut self) {
-        while self.state.is_ready()
+        while matches!(self.state, EngineState::Ready)
             && let Some(command) = self.commands.pop_front()
         {
             self.apply_command(command);
@@ -262,9 +252,7 @@ impl Inner {
 
     fn apply_command(&mut self, command: Command) {
         match command {
-            Command::AddAgent { agent, spec } => {
-                self.agents.insert(agent, ScriptedAgent { spec: *spec, asks: VecDeque::new() });
-            }
+            Command::AddAgent { agent, spec } => self.add(agent, *spec),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(scripted) = self.agents.get_mut(&agent) {
                     scripted.spec = *spec;
@@ -278,9 +266,7 @@ impl Inner {
             Command::SetConversation { agent, turns } => {
                 let Some(scripted) = self.agents.get_mut(&agent) else { return };
                 scripted.spec.turns = turns;
-                for reply in std::mem::take(&mut scripted.asks) {
-                    self.cancelled(agent, Some(reply));
-                }
+                self.cancel(agent, |_| true);
             }
             Command::AppendTurns { agent, turns } => {
                 if let Some(scripted) = self.agents.get_mut(&agent) {
@@ -294,32 +280,26 @@ impl Inner {
                 let mut history = History::new(std::mem::take(&mut scripted.spec.turns));
                 history.edit(edit, copied);
                 scripted.spec.turns = history.turns().to_vec();
-                for reply in std::mem::take(&mut scripted.asks) {
-                    self.cancelled(agent, Some(reply));
-                }
+                self.cancel(agent, |_| true);
             }
             Command::ForkAgent { agent, source, spec } => {
                 let spec = spec.map(|spec| *spec);
                 let known = || Some(self.agents.get(&source)?.spec.clone());
                 if let Some(spec) = spec.or_else(known) {
-                    self.agents.insert(agent, ScriptedAgent { spec, asks: VecDeque::new() });
+                    self.add(agent, spec);
                 }
             }
             Command::CopyCache { ticket, .. } => ticket.fail(CacheError::Unsupported),
             Command::RemoveAgent { agent } => {
-                for reply in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
-                    self.cancelled(agent, Some(reply));
-                }
+                self.cancel(agent, |_| true);
+                self.agents.remove(&agent);
             }
             Command::Ask { agent, reply_id, options, .. } if options.score.is_some() => {
                 self.score(agent, reply_id, options.score.as_deref().map_or(&[], Vec::as_slice));
             }
             Command::Ask { agent, reply_id, prompt, .. } => self.ask(agent, reply_id, prompt),
             Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
-                let Some(scripted) = self.agents.get_mut(&agent) else { return };
-                let which = scripted.asks.iter().position(|reply| reply.reply_id == reply_id);
-                let reply = which.and_then(|i| scripted.asks.remove(i));
-                self.cancelled(agent, reply);
+                self.cancel(agent, |reply| reply.reply_id == reply_id);
             }
         }
     }
@@ -341,24 +321,22 @@ impl Inner {
     }
 
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
-        let question = match prompt {
-            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => Some(text),
-            Prompt::Continue | Prompt::Results(_) | Prompt::Again => None,
-            Prompt::Tokens(tokens) => Some(format!("{tokens:?}")),
+        let mut fail = |error| {
+            let what = ReplyEvent::Failed(error);
+            self.events.push_back(Event { agent, reply_id, what });
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {
-            let what = ReplyEvent::Failed(ReplyError::UnknownAgent);
-            self.events.push_back(Event { agent, reply_id, what });
-            return;
+            return fail(ReplyError::UnknownAgent);
         };
         if scripted.asks.len() >= MAX_ASKS_WAITING {
-            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 });
-            self.events.push_back(Event { agent, reply_id, what });
-            return;
+            return fail(ReplyError::Busy { waiting: MAX_ASKS_WAITING as u32 });
         }
-        let question = match question {
-            Some(question) => question,
-            None => scripted.spec.turns.last().map(|turn| turn.text.clone()).unwrap_or_default(),
+        let question = match prompt {
+            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
+            Prompt::Tokens(tokens) => format!("{tokens:?}"),
+            Prompt::Continue | Prompt::Results(_) | Prompt::Again => {
+                scripted.spec.turns.last().map(|turn| turn.text.clone()).unwrap_or_default()
+            }
         };
         let text = (self.script)(&scripted.spec.persona, &question);
         let acting = self.acting.as_ref().filter(|_| scripted.spec.actions.is_some());
@@ -403,17 +381,29 @@ impl Inner {
         stats.asks_waiting = agents.values().map(|a| a.asks.len().saturating_sub(1) as u32).sum();
     }
 
-    fn cancelled(&mut self, agent: AgentId, reply: Option<ScriptedReply>) {
-        if let Some(reply) = reply {
-            let what =
-                ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: reply.usage() };
-            self.events.push_back(Event { agent, reply_id: reply.reply_id, what });
-        }
+    fn add(&mut self, agent: AgentId, spec: AgentSpec) {
+        self.agents.insert(agent, ScriptedAgent { spec, asks: VecDeque::new() });
     }
 
-    fn die_if_failed(&mut self) {
-        let WallaState::Failed(error) = &self.state else { return };
-        let gone = ReplyEvent::Failed(ReplyError::EngineGone(error.to_string()));
+    /// Ends the asks of an agent that match.
+    fn cancel(&mut self, agent: AgentId, mut matches: impl FnMut(&ScriptedReply) -> bool) {
+        let Some(scripted) = self.agents.get_mut(&agent) else { return };
+        let (ended, kept): (VecDeque<_>, _) = scripted.asks.drain(..).partition(|its| matches(its));
+        scripted.asks = kept;
+        self.events.extend(ended.into_iter().map(|reply| {
+            let (reason, usage) = (FinishReason::Cancelled, reply.usage());
+            let what = ReplyEvent::Finished { reason, usage };
+            Event { agent, reply_id: reply.reply_id, what }
+        }));
+    }
+
+    fn end_if_over(&mut self) {
+        let reason = match &self.state {
+            EngineState::Failed(error) => error.to_string(),
+            EngineState::Stopped => EngineError::Stopped.to_string(),
+            EngineState::Loading { .. } | EngineState::Ready => return,
+        };
+        let gone = ReplyEvent::Failed(ReplyError::EngineGone(reason));
         for (agent, scripted) in std::mem::take(&mut self.agents) {
             self.events.extend(scripted.asks.into_iter().map(|reply| Event {
                 agent,
@@ -486,12 +476,6 @@ fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<MAX_DELTA_BYTES> 
     let left_over = text.push(word);
     *said_bytes += word.len() - left_over.len();
     text
-}
-
-impl From<WallaError> for WallaState {
-    fn from(error: WallaError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct ReplySentence {
     /// The sentence, never empty.
     pub text: InlineText<MAX_SENTENCE_BYTES>,
     /// Bytes of the reply's text up to the end of this sentence: for
-    /// [`CancelHeard::after`](crate::ask::CancelHeard::after).
+    /// [`Cancel::heard_until`](crate::ask::Cancel::heard_until).
     pub end_bytes: u32,
     /// Whether the reply ended within this sentence: at a limit of tokens or of context, or because
     /// it was cut off.

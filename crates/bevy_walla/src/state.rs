@@ -42,14 +42,3 @@ impl From<EngineState> for WallaState {
         }
     }
 }
-
-impl From<WallaState> for EngineState {
-    fn from(state: WallaState) -> Self {
-        match state {
-            WallaState::Loading { fraction } => Self::Loading { fraction },
-            WallaState::Ready => Self::Ready,
-            WallaState::Failed(WallaError::Engine(error)) => Self::Failed(error),
-            WallaState::Failed(_) => Self::Stopped,
-        }
-    }
-}

@@ -135,7 +135,7 @@ impl Walla {
     /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
     /// Budget and use are in [`stats().budget`](Self::stats). The engines of an app with several
     /// divide it, on each device by their
-    /// [weights](crate::engines::WallaEngines::set_weight). Without an engine (agents from a
+    /// [weights](crate::engines::Engines::set_weight). Without an engine (agents from a
     /// script) it has no effect.
     ///
     /// # Examples

@@ -13,7 +13,7 @@ use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::EngineOptions;
 use bevy_walla::agent::{AgentContext, AgentEngine, ContextPolicy, Sampling};
-use bevy_walla::ask::CancelHeard;
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::Speaker;
 use bevy_walla::diagnostics::TemplateState;
 use bevy_walla::engine::Engine;
@@ -420,7 +420,7 @@ fn conversation_and_engine_agree_after_interruptions_and_pushes() {
         speech.question() == "two" && speech.text().len() > 8
     });
     app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains.");
-    app.world_mut().trigger(CancelHeard::at(agent, 6));
+    app.world_mut().trigger(Cancel::heard(agent, 6));
     run_until(&mut app, |app| log(app).ends() == 2);
     let heard = turns(&app, agent);
     assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
@@ -437,7 +437,7 @@ fn conversation_and_engine_agree_after_interruptions_and_pushes() {
     assert_eq!(turns(&app, agent)[..5], heard);
     // The reply is over and is shortened, then it was not heard at all.
     for (heard_bytes, expected) in [(3, 7), (0, 5)] {
-        app.world_mut().trigger(CancelHeard::at(agent, heard_bytes));
+        app.world_mut().trigger(Cancel::heard(agent, heard_bytes));
         updates(&mut app, 1);
         assert_eq!(turns(&app, agent).len(), expected);
     }
@@ -552,44 +552,60 @@ fn local_engines_share_the_budget_of_their_device() {
     assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
 }
 
-/// While an embedding model works, the engine has less than the budget that was set last, by the
-/// app or by another owner of the engine, and afterwards all of it.
+/// While an embedding model works, each engine has less than the budget that was set last, by the
+/// app or by another owner of the engine, and afterwards all of it. The budget itself is the
+/// host's all the time.
 #[test]
 fn the_latest_budget_is_divided_with_an_embedding_model() {
+    use bevy_walla::engines::WallaEngines;
     use bevy_walla::memories::{Embedder, EmbedderOptions, Lore, MemoryService, RecallOptions};
     let micros = Duration::from_micros;
-    let mut app = app_of(EngineOptions { budget: micros(8_000).into(), ..options() });
-    let part = Some(micros(1_000));
-    let recall = RecallOptions { embed_budget: part, frame_time: part, ..RecallOptions::default() };
-    app.add_plugins(WallaMemoryPlugin::default().options(recall));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
-    let embedder = Embedder::load(path, EmbedderOptions::default()).unwrap();
-    app.world().resource::<MemoryService>().recall().set_embedder(Some(embedder.clone()));
-    embedder.set_budget(Some(Duration::ZERO)); // a pause, in which it has work
-    app.insert_resource(Lore::from_text("The mill burned down.").unwrap());
-    fn engine(app: &App) -> &Engine {
-        app.world().resource::<Walla>().engine().unwrap()
+    let options = EngineOptions { budget: micros(8_000).into(), ..options() };
+    let apps = [
+        WallaPlugin::new(options.clone()),
+        WallaPlugin::engines(EngineSet::new("default", options.clone())),
+    ];
+    for plugin in apps {
+        let mut app = app_with(plugin);
+        let part = Some(micros(1_000));
+        let recall =
+            RecallOptions { embed_budget: part, frame_time: part, ..RecallOptions::default() };
+        app.add_plugins(WallaMemoryPlugin::default().options(recall));
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
+        let embedder = Embedder::load(path, EmbedderOptions::default()).unwrap();
+        app.world().resource::<MemoryService>().recall().set_embedder(Some(embedder.clone()));
+        embedder.set_budget(Some(Duration::ZERO)); // a pause, in which it has work
+        app.insert_resource(Lore::from_text("The mill burned down.").unwrap());
+        let in_effect = |app: &App| match app.world().resource::<Walla>().engine() {
+            Some(engine) => engine.stats().budget.budget,
+            None => app.world().resource::<WallaEngines>().list()[0].stats.budget.budget,
+        };
+        let reaches = |app: &mut App, left: u64| {
+            run_until(app, |app| in_effect(app) == Some(micros(left)));
+            updates(app, 3);
+            assert_eq!(in_effect(app), Some(micros(left)));
+        };
+        reaches(&mut app, 7_000);
+        // Among them budgets that the engine has already.
+        for (host, left) in [(7_000, 6_000), (6_000, 5_000), (600, 300), (0, 0), (4_000, 3_000)] {
+            app.world().resource::<Walla>().set_budget(micros(host));
+            reaches(&mut app, left);
+        }
+        app.world().resource::<Walla>().set_budget(None);
+        run_until(&mut app, |app| in_effect(app).is_none());
+        app.world().resource::<Walla>().set_budget(micros(5_000));
+        reaches(&mut app, 4_000);
+        if let Some(engine) = app.world().resource::<Walla>().engine() {
+            assert_eq!(engine.budget(), FrameBudget::Time(micros(5_000)));
+            engine.set_budget(micros(3_000));
+        } else {
+            app.world().resource::<Walla>().set_budget(micros(3_000));
+        }
+        reaches(&mut app, 2_000);
+        embedder.set_budget(None);
+        reaches(&mut app, 3_000);
     }
-    let reaches = |app: &mut App, left: u64| {
-        run_until(app, |app| engine(app).budget() == FrameBudget::Time(micros(left)));
-        updates(app, 3);
-        assert_eq!(engine(app).budget(), FrameBudget::Time(micros(left)));
-    };
-    reaches(&mut app, 7_000);
-    // Among them budgets that the engine has already.
-    for (host, left) in [(7_000, 6_000), (6_000, 5_000), (600, 300), (0, 0), (4_000, 3_000)] {
-        app.world().resource::<Walla>().set_budget(micros(host));
-        reaches(&mut app, left);
-    }
-    app.world().resource::<Walla>().set_budget(None);
-    updates(&mut app, 3);
-    assert_eq!(engine(&app).budget(), FrameBudget::Unlimited);
-    app.world().resource::<Walla>().set_budget(micros(5_000));
-    reaches(&mut app, 4_000);
-    engine(&app).set_budget(micros(3_000));
-    reaches(&mut app, 2_000);
-    embedder.set_budget(None);
-    reaches(&mut app, 3_000);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::agent::Sampling;
-use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::Speaker;
 use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
@@ -46,8 +46,8 @@ fn something(app: &mut App, agent: Entity, asked: &mut usize, dice: &mut Dice) {
             *asked += 1;
         }
         4 | 5 => world.get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains."),
-        6 => world.trigger(Cancel { agent }),
-        7 | 8 => world.trigger(CancelHeard::at(agent, dice.throw(30) as u32)),
+        6 => world.trigger(Cancel::new(agent)),
+        7 | 8 => world.trigger(Cancel::heard(agent, dice.throw(30) as u32)),
         9 => world.resource_mut::<WallaSettings>().paused = dice.throw(2) == 0,
         10 if dice.throw(8) == 0 => world.get_mut::<Conversation>(agent).unwrap().clear(),
         _ => {}

@@ -155,7 +155,7 @@ fn a_recorder_allocates_nothing_on_the_frame_side() {
     let agents: Vec<Entity> =
         app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
     for agent in agents {
-        app.world_mut().trigger(Cancel { agent });
+        app.world_mut().trigger(Cancel::new(agent));
     }
     let begun = std::time::Instant::now();
     loop {
@@ -248,7 +248,7 @@ fn sixty_four_generating_agents_allocate_nothing_per_frame() {
         app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
     for round in 0..2 {
         for &agent in &agents {
-            app.world_mut().trigger(Cancel { agent });
+            app.world_mut().trigger(Cancel::new(agent));
         }
         app.update(); // sends the cancels; the events arrive in later frames
         let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -9,6 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_input::ButtonInput;
 use bevy_input::keyboard::KeyCode;
 use bevy_ui::prelude::*;
+use bevy_walla::engine::EngineState;
 use bevy_walla::overlay::{OverlayCorner, ToggleWallaOverlay, WallaOverlay, WallaOverlayPlugin};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
@@ -66,7 +67,7 @@ fn several_engines_have_a_line_each() {
     let shown = visible_lines(&mut app).join("\n");
     assert!(shown.contains("default: 0 replies, "), "{shown}");
     assert!(shown.contains("large: 0 replies, 0 tokens/s"), "{shown}");
-    large.set_state(WallaState::Loading { fraction: 0.5 });
+    large.set_state(EngineState::Loading { fraction: 0.5 });
     refresh(&mut app);
     let shown = visible_lines(&mut app).join("\n");
     assert!(shown.contains("large: 0 replies, 0 tokens/s, loading 50 %"), "{shown}");

@@ -63,7 +63,7 @@ fn engines_come_and_go_without_residue() {
         };
         run_until(&mut app, |app| !is_loading(app));
         let engines = app.world().resource::<WallaEngines>();
-        engines.unload("extra", ReplyInProgress::Finish).unwrap();
+        engines.remove("extra", ReplyInProgress::Finish).unwrap();
         run_until(&mut app, |app| app.world().resource::<WallaEngines>().unloading() == 0);
         updates(&mut app, 2);
         // Allocators and thread pools have warmed up by then.

@@ -1,10 +1,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use walla_recall::{AgentRecall, RecallClient};
+use walla_memory::{AgentRecall, RecallClient};
 use walla_runtime::{
     AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
-    Detail, Prompt, ReplyError, Score, Turn,
+    Detail, Prompt, ReplyError, ReplyId, Score, Turn,
 };
 
 use crate::dispatcher::{Changes, Dispatcher};
@@ -57,9 +57,7 @@ impl Agent {
     /// [constraint](AskOptions::constraint).
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: impl Into<Prompt>, options: AskOptions) -> Reply {
-        let refused =
-            |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
-        self.try_ask_with(prompt, options).unwrap_or_else(refused)
+        self.or_refused(self.try_ask_with(prompt, options))
     }
 
     /// Like [`ask`](Self::ask), but a refusal returns the prompt. Retry when a reply has ended.
@@ -82,15 +80,24 @@ impl Agent {
         self.send(Vec::new(), prompt.into(), options)
     }
 
+    fn or_refused(&self, begun: Result<Reply, TryAskError>) -> Reply {
+        begun.unwrap_or_else(|error| Reply::refused(Arc::clone(&self.dispatcher), error.reason))
+    }
+
+    /// The part of the agent that the event loop knows.
+    fn changes(&self) -> Result<&Arc<Changes>, ReplyError> {
+        self.changes.as_ref().ok_or_else(|| self.dispatcher.too_many_agents())
+    }
+
     fn send(
         &self,
         turns: Vec<Turn>,
         prompt: Prompt,
         options: AskOptions,
     ) -> Result<Reply, TryAskError> {
-        let Some(changes) = &self.changes else {
-            let reason = self.dispatcher.too_many_agents();
-            return Err(TryAskError { prompt, options: Box::new(options), reason });
+        let changes = match self.changes() {
+            Ok(changes) => changes,
+            Err(reason) => return Err(TryAskError { prompt, options: Box::new(options), reason }),
         };
         let (reply_id, events) = self.dispatcher.ask(changes, turns, prompt, options)?;
         Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
@@ -100,9 +107,7 @@ impl Agent {
     /// open are answered first, and the turns follow their exchanges.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_after(&self, turns: Vec<Turn>, prompt: Prompt) -> Reply {
-        let refused =
-            |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
-        self.send(turns, prompt, AskOptions::default()).unwrap_or_else(refused)
+        self.or_refused(self.send(turns, prompt, AskOptions::default()))
     }
 
     /// Adds the results of calls to the conversation, in any order, and lets the agent go on
@@ -186,7 +191,7 @@ impl Agent {
     /// certain seed, ask with [`Prompt::Again`] and [`AskOptions::seed`].
     #[must_use = "dropping the reply cancels it"]
     pub fn regenerate(&self) -> Reply {
-        let seed = self.dispatcher.new_seed();
+        let seed = ReplyId::unique().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.ask_with(Prompt::Again, AskOptions::seed(seed))
     }
 
@@ -219,11 +224,8 @@ impl Agent {
     /// # Errors
     /// As for [`rewind`](Self::rewind).
     pub async fn copy_conversation(&self, source: &Agent) -> Result<(), ReplyError> {
-        let (Some(changes), Some(source)) = (&self.changes, &source.changes) else {
-            return Err(self.dispatcher.too_many_agents());
-        };
-        let edit = ConversationEdit::CopyOf { source: source.id() };
-        self.dispatcher.edit(changes, edit)?.await;
+        let edit = ConversationEdit::CopyOf { source: source.changes()?.id() };
+        self.dispatcher.edit(self.changes()?, edit)?.await;
         Ok(())
     }
 
@@ -238,10 +240,12 @@ impl Agent {
     /// # Errors
     /// [`ReplyError::TooManyAgents`].
     pub async fn fork(&self) -> Result<Agent, ReplyError> {
-        let Some(source) = &self.changes else { return Err(self.dispatcher.too_many_agents()) };
-        let changes = self.dispatcher.fork(source).await?;
+        let source = self.changes()?;
+        let (changes, taken) = self.dispatcher.fork(source)?;
         let (dispatcher, recall) = (Arc::clone(&self.dispatcher), self.recall.clone());
+        // Before the wait: if the caller drops this future, the copy is removed.
         let copy = Self { dispatcher, recall, changes: Some(changes) };
+        taken.await;
         copy.set_recall(self.recall.agent(source.id()));
         Ok(copy)
     }
@@ -250,7 +254,7 @@ impl Agent {
     /// none. At an ask, matching entries are found on another thread, and are part of the prompt as
     /// [`Notes`](crate::Notes).
     ///
-    /// The memories are sent by [`Recall::update`](crate::recall::Recall::update) of
+    /// The memories are sent by [`Recall::update`](crate::memory::Recall::update) of
     /// [`Engine::recall`](crate::Engine::recall). A [fork](Self::fork) knows the same memories.
     pub fn set_recall(&self, recall: Option<AgentRecall>) {
         if let Some(changes) = &self.changes {
@@ -332,8 +336,7 @@ impl Agent {
     }
 
     fn edit(&self, edit: ConversationEdit) -> Result<(), ReplyError> {
-        let Some(changes) = &self.changes else { return Err(self.dispatcher.too_many_agents()) };
-        self.dispatcher.edit(changes, edit).map(drop)
+        self.dispatcher.edit(self.changes()?, edit).map(drop)
     }
 
     /// Replaces the conversation, which may have any order of turns and contain observations

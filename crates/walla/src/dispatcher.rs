@@ -82,28 +82,6 @@ enum Message {
     AwaitEnd(oneshot::Sender<()>),
 }
 
-/// Removes an agent, unless it is kept.
-struct RemoveOnDrop<'a> {
-    dispatcher: &'a Dispatcher,
-    agent: Arc<Changes>,
-    is_kept: bool,
-}
-
-impl RemoveOnDrop<'_> {
-    fn keep(mut self) -> Arc<Changes> {
-        self.is_kept = true;
-        Arc::clone(&self.agent)
-    }
-}
-
-impl Drop for RemoveOnDrop<'_> {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.dispatcher.remove_agent(&self.agent);
-        }
-    }
-}
-
 /// Shared by all handles of an engine.
 pub(crate) struct Dispatcher {
     // Declared before the channel, so that it is dropped before the channel closes: rule 5.
@@ -127,6 +105,7 @@ impl Dispatcher {
         max_bounds: BoundsMax,
         trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
+        // Unbounded, so that no send waits: `Bounds` limits what hosts put into it (rule 4).
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
         let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
@@ -143,11 +122,6 @@ impl Dispatcher {
     pub fn is_forked(&self) -> bool {
         let EngineState::Failed(error) = self.client.state() else { return false };
         matches!(*error, EngineError::Forked)
-    }
-
-    /// Pauses the agents of all handles of this engine.
-    pub fn set_paused(&self, is_paused: bool) {
-        self.client.set_paused(is_paused);
     }
 
     /// Adds an agent. `None`: there are too many.
@@ -199,6 +173,7 @@ impl Dispatcher {
             ConversationEdit::Text { text, .. } => text.len(),
             _ => 0,
         };
+        // Reserved first: a refused change must not reach the channel, which has no bound.
         let permit = Bounds::reserve_bytes(&self.bounds, bytes as u64)?;
         let (taken, end) = oneshot::channel();
         let (agent, number) = (Arc::clone(agent), ReplyId::unique());
@@ -207,21 +182,21 @@ impl Dispatcher {
         Ok(async move { _ = end.await })
     }
 
-    /// Adds a copy of an agent, once the event loop has taken all earlier changes of the source.
+    /// Adds a copy of an agent, once the event loop has taken all earlier changes of the source, at
+    /// which the future ends.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAgents`].
-    pub async fn fork(&self, source: &Arc<Changes>) -> Result<Arc<Changes>, ReplyError> {
+    pub fn fork(
+        &self,
+        source: &Arc<Changes>,
+    ) -> Result<(Arc<Changes>, impl Future<Output = ()> + use<>), ReplyError> {
         let permit = Bounds::reserve_agent(&self.bounds).ok_or_else(|| self.too_many_agents())?;
-        let agent = Arc::new(Changes::of_fork(AgentId::unique(), permit));
+        let copy = Arc::new(Changes::of_fork(AgentId::unique(), permit));
         let (taken, end) = oneshot::channel();
-        let message =
-            Message::Fork { agent: Arc::clone(&agent), source: Arc::clone(source), taken };
-        self.send(message);
-        // If the caller drops this future, the copy is removed here.
-        let guard = RemoveOnDrop { dispatcher: self, agent, is_kept: false };
-        _ = end.await;
-        Ok(guard.keep())
+        let (agent, source) = (Arc::clone(&copy), Arc::clone(source));
+        self.send(Message::Fork { agent, source, taken });
+        Ok((copy, async move { _ = end.await }))
     }
 
     /// Saves or loads the cache of an agent, which takes `bytes` bytes until then.
@@ -232,11 +207,6 @@ impl Dispatcher {
             }
             Err(_) => ticket.fail(CacheError::Busy),
         }
-    }
-
-    /// A seed that no earlier call in this process has returned.
-    pub fn new_seed(&self) -> u64 {
-        ReplyId::unique().0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     pub fn remove_agent(&self, agent: &Arc<Changes>) {

@@ -14,7 +14,7 @@ use walla_runtime::{
 };
 
 use walla_embed::{EmbedError, Embedding, Purpose};
-use walla_recall::{Recall, RecallClient, RecallOptions};
+use walla_memory::{Recall, RecallClient, RecallOptions};
 
 use crate::agent::Agent;
 use crate::dispatcher::{BoundsMax, Dispatcher};
@@ -58,15 +58,13 @@ impl EngineBuilder {
             }
             budget => options.budget_free_running = budget != FrameBudget::Unlimited,
         }
-        let (max_asks, max_ask_bytes) = (MAX_ASKS, MAX_ASK_BYTES);
-        let (registry, trace, record_to) = (None, None, None);
         Self {
             options,
-            registry,
-            trace,
-            record_to,
-            max_asks,
-            max_ask_bytes,
+            registry: None,
+            trace: None,
+            record_to: None,
+            max_asks: MAX_ASKS,
+            max_ask_bytes: MAX_ASK_BYTES,
             recall: recall_options(),
         }
     }
@@ -148,25 +146,25 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
-        let Launched { dispatcher, recall, mut loaded, recorder } = self.launch()?;
+        let (engine, mut loaded) = self.launch()?;
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
-        match dispatcher.client().state() {
+        match engine.state() {
             EngineState::Ready => {
+                // The event loop may not have seen the last fraction.
                 progress(1.0);
-                Ok(Engine { dispatcher: Arc::new(dispatcher), recall, recorder })
+                Ok(engine)
             }
             EngineState::Failed(error) => Err(EngineError::NotLoaded(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
         }
     }
 
-    /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
-    /// dropping it never waits.
-    fn launch(self) -> Result<Launched, EngineError> {
-        let asks = (self.max_asks, self.max_ask_bytes as u64);
-        let bounds = bounds(asks, slots(&self.options), self.options.max_agents_parked);
+    /// Begins to load. The channel has the loaded share. The returned engine has the only handle
+    /// besides the event loop's: dropping it never waits.
+    fn launch(self) -> Result<(Engine, UnboundedReceiver<f32>), EngineError> {
+        let bounds = bounds(&self.options, self.max_asks, self.max_ask_bytes);
         let trace = self.trace.and_then(TraceFile::start_or_log);
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
@@ -180,9 +178,7 @@ impl EngineBuilder {
         // The recorder is behind the memories, so that a replay needs none.
         let (client, recorder) = recorded(client, self.record_to)?;
         let recall = Recall::new(self.recall).client_of(client);
-        let (dispatcher, loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, trace)
-            .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Launched { dispatcher, recall, loaded, recorder })
+        Engine::connect(recall, bounds, trace, recorder)
     }
 }
 
@@ -192,15 +188,6 @@ const FRAME_TIME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 /// The default of a host without frames.
 fn recall_options() -> RecallOptions {
     RecallOptions { embed_budget: None, ..RecallOptions::default() }
-}
-
-/// A started engine.
-struct Launched {
-    dispatcher: Dispatcher,
-    recall: RecallClient,
-    /// The loaded share.
-    loaded: UnboundedReceiver<f32>,
-    recorder: Option<RecordingStatus>,
 }
 
 /// The client, in a recorder if there is a path.
@@ -215,16 +202,14 @@ fn recorded(
     Ok((Box::new(recorder), Some(status)))
 }
 
-/// Number of slots, if a device does not choose fewer.
-fn slots(options: &EngineOptions) -> u32 {
-    options.max_agents.unwrap_or(walla_plan::defaults::MAX_SEQUENCES)
-}
-
-fn bounds((asks, ask_bytes): (u32, u64), slots: u32, max_parked: u32) -> BoundsMax {
+fn bounds(options: &EngineOptions, asks: u32, ask_bytes: usize) -> BoundsMax {
+    // If a device does not choose fewer.
+    let slots = options.max_agents.unwrap_or(walla_plan::defaults::MAX_SEQUENCES);
+    let max_parked = options.max_agents_parked;
     // A dropped agent counts until the engine has removed it. The engine has its own limit; this
     // one bounds the queue before it.
     let agents = slots.saturating_add(max_parked).saturating_mul(2).saturating_add(AGENTS_SPARE);
-    BoundsMax { asks, ask_bytes, agents, slots }
+    BoundsMax { asks, ask_bytes: ask_bytes as u64, agents, slots }
 }
 
 /// A model on a device, ready to speak. Clones share it. It stops when the last clone, agent and
@@ -302,12 +287,21 @@ impl Engine {
     /// [`EngineError::Thread`] if no thread can be started.
     pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
-        let asks = (MAX_ASKS, MAX_ASK_BYTES as u64);
-        let bounds = bounds(asks, slots(&defaults), defaults.max_agents_parked);
+        let bounds = bounds(&defaults, MAX_ASKS, MAX_ASK_BYTES);
         let recall = Recall::new(recall_options()).client(client);
-        let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
+        Self::connect(recall, bounds, None, None).map(|(engine, _loaded)| engine)
+    }
+
+    /// Starts the event loop of a client.
+    fn connect(
+        recall: RecallClient,
+        bounds: BoundsMax,
+        trace: Option<TraceFile>,
+        recorder: Option<RecordingStatus>,
+    ) -> Result<(Self, UnboundedReceiver<f32>), EngineError> {
+        let (dispatcher, loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, trace)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Self { dispatcher: Arc::new(dispatcher), recall, recorder: None })
+        Ok((Self { dispatcher: Arc::new(dispatcher), recall, recorder }, loaded))
     }
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
@@ -431,12 +425,12 @@ impl Engine {
     }
 
     /// The memories of this engine's agents: [`Recall::update`] sends the changes of a
-    /// [`Memory`](crate::recall::Memory), [`Agent::set_recall`] states who knows it.
+    /// [`Memory`](crate::memory::Memory), [`Agent::set_recall`] states who knows it.
     ///
     /// # Examples
     /// ```no_run
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// use walla::recall::{AgentRecall, Entry, Memory};
+    /// use walla::memory::{AgentRecall, Entry, Memory};
     ///
     /// let engine = walla::Engine::start(walla::EngineOptions::model("qwen3-0.6b-q8_0.gguf")).await?;
     /// let mut lore = Memory::from_lore_text(&std::fs::read_to_string("lore.txt")?)?;
@@ -516,7 +510,7 @@ impl Engine {
     /// and the device thread sleeps. Asks queue; cancels and dropped agents take effect at once.
     /// The duration of a pause does not count in [`Usage`](crate::Usage).
     pub fn set_paused(&self, is_paused: bool) {
-        self.dispatcher.set_paused(is_paused);
+        self.dispatcher.client().set_paused(is_paused);
     }
 
     /// Changes the maximum tokens of all agents' conversations in the KV cache, up to the number

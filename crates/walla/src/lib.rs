@@ -28,7 +28,7 @@
 //! | [`Agent`] | persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
 //! | [`Embedder`] | an embedding model with its own thread: vectors of texts, for search by meaning |
-//! | [`recall::Memory`] | entries that agents find at each ask: [`Engine::recall`], [`Agent::set_recall`] |
+//! | [`memory::Memory`] | entries that agents find at each ask: [`Engine::recall`], [`Agent::set_recall`] |
 //! | [`record::Recording`] | a recorded session: [`EngineBuilder::record_to`], [`Engine::replay_from`] |
 
 #![forbid(unsafe_code)]
@@ -49,13 +49,10 @@ pub use walla_embed::{
     EmbedError, Embedder, EmbedderOptions, Embedding, LoadError as EmbedderLoadError, LongTexts,
     Pending, Pooling, Purpose, TrySubmitError, cosine,
 };
-/// Stores of memories with deterministic search, without a thread: the texts of its hits are passed
-/// as [`AskOptions::notes`]. [`recall`] does it at each ask.
+/// Memories of agents and shared lore, found at each ask: [`Engine::recall`],
+/// [`Agent::set_recall`]; and their stores with deterministic search, without a thread.
 pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
-/// Memories of agents and shared lore, found at each ask: [`Engine::recall`],
-/// [`Agent::set_recall`].
-pub use walla_recall as recall;
 /// Recordings of sessions, their replay with a model, and their player without one:
 /// [`EngineBuilder::record_to`], [`Engine::replay_from`].
 pub use walla_record as record;

@@ -68,16 +68,19 @@ pub struct Finished {
 pub struct Reply {
     dispatcher: Arc<Dispatcher>,
     source: Source,
-    /// Reasoning received so far.
-    reasoning: String,
-    /// Calls received so far.
-    calls: Vec<Call>,
-    /// Calls that cannot be executed, received so far.
-    refused: Vec<RefusedCall>,
-    /// Scores received so far.
-    scores: Vec<Score>,
+    gathered: Gathered,
     /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
+}
+
+/// Parts of a reply besides its text, received so far.
+#[derive(Debug, Default)]
+struct Gathered {
+    reasoning: String,
+    calls: Vec<Call>,
+    /// Calls that cannot be executed.
+    refused: Vec<RefusedCall>,
+    scores: Vec<Score>,
 }
 
 /// Source of a reply's events.
@@ -104,29 +107,13 @@ impl Reply {
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, reply_id, events, is_cancelled, is_interrupted };
-        Self {
-            dispatcher,
-            source,
-            reasoning: String::new(),
-            calls: Vec::new(),
-            refused: Vec::new(),
-            scores: Vec::new(),
-            end: None,
-        }
+        Self { dispatcher, source, gathered: Gathered::default(), end: None }
     }
 
     /// A reply that fails at once.
     pub(crate) fn refused(dispatcher: Arc<Dispatcher>, error: ReplyError) -> Self {
         let source = Source::Refused(error);
-        Self {
-            dispatcher,
-            source,
-            reasoning: String::new(),
-            calls: Vec::new(),
-            refused: Vec::new(),
-            scores: Vec::new(),
-            end: None,
-        }
+        Self { dispatcher, source, gathered: Gathered::default(), end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -168,10 +155,7 @@ impl Reply {
         }
         let (reason, usage) =
             self.end.clone().unwrap_or_else(|| Err(event_loop_gone(&self.dispatcher)))?;
-        let reasoning = std::mem::take(&mut self.reasoning);
-        let calls = std::mem::take(&mut self.calls);
-        let refused = std::mem::take(&mut self.refused);
-        let scores = std::mem::take(&mut self.scores);
+        let Gathered { reasoning, calls, refused, scores } = std::mem::take(&mut self.gathered);
         Ok(Finished { text, reasoning, calls, refused, scores, reason, usage })
     }
 
@@ -188,14 +172,14 @@ impl Reply {
     /// returned so far. It is never part of a [`Delta`].
     #[must_use]
     pub fn reasoning(&self) -> &str {
-        &self.reasoning
+        &self.gathered.reasoning
     }
 
     /// The valid calls of actions that [`next`](Self::next) has skipped or
     /// [`next_event`](Self::next_event) has returned so far.
     #[must_use]
     pub fn calls(&self) -> &[Call] {
-        &self.calls
+        &self.gathered.calls
     }
 
     /// The reason for the end and the usage, once [`next`](Self::next) has returned `None` and the
@@ -212,6 +196,7 @@ impl Reply {
     /// the heard part.
     pub fn cancel(&self) {
         let Source::Engine { agent, reply_id, is_cancelled, .. } = &self.source else { return };
+        // A cancel behind the end would name a reply that the engine does not know.
         if self.end.is_none() && !is_cancelled.swap(true, Ordering::Relaxed) {
             self.dispatcher.cancel(*agent, *reply_id, None);
         }
@@ -246,13 +231,14 @@ impl Reply {
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
         };
         let event = event.unwrap_or_else(|| ReplyEvent::Failed(event_loop_gone(&self.dispatcher)));
+        let Gathered { reasoning, calls, refused, scores } = &mut self.gathered;
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
-            ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
-            ReplyEvent::Call(call) => self.calls.push((**call).clone()),
-            ReplyEvent::CallRefused(refused) => self.refused.push((**refused).clone()),
-            ReplyEvent::Score(score) => self.scores.push(*score),
+            ReplyEvent::Reasoning { text, .. } => reasoning.push_str(text),
+            ReplyEvent::Call(call) => calls.push((**call).clone()),
+            ReplyEvent::CallRefused(call) => refused.push((**call).clone()),
+            ReplyEvent::Score(score) => scores.push(*score),
             _ => {}
         }
         Poll::Ready(Some(event))

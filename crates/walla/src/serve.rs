@@ -12,9 +12,9 @@
 //! members that other servers have too: `top_k`, `min_p`, `repetition_penalty`,
 //! `structured_outputs` (regular expression, choice, Lark grammar), `priority` (lower first),
 //! `chat_template_kwargs.enable_thinking`, `reasoning_content` and `stop_reason` of a reply, `id`
-//! of a token. Members that would change the reply and that the engine does not have are refused
-//! with status 400; unknown ones are ignored. An error has the form of the protocol too, and names
-//! the member: `messages[2].tool_call_id`.
+//! of a token. Members of the protocol that would change the reply and that the engine does not
+//! have are refused with status 400; members that the protocol does not have are ignored. An error
+//! has the form of the protocol too, and names the member: `messages[2].tool_call_id`.
 //!
 //! Each request is a separate agent, and all of them run in one batch. An agent is kept for a
 //! while after its reply, so that the next request of the same conversation finds its beginning in
@@ -265,21 +265,13 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {
-    match server.engine.state() {
-        EngineState::Ready => Json(json!({"status": "ok"})).into_response(),
-        EngineState::Loading { fraction } => {
-            let body = json!({"status": "loading", "fraction": fraction});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-        EngineState::Failed(error) => {
-            let body = json!({"status": "failed", "reason": error.to_string()});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-        EngineState::Stopped => {
-            let body = json!({"status": "stopped"});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-    }
+    let body = match server.engine.state() {
+        EngineState::Ready => return Json(json!({"status": "ok"})).into_response(),
+        EngineState::Loading { fraction } => json!({"status": "loading", "fraction": fraction}),
+        EngineState::Failed(error) => json!({"status": "failed", "reason": error.to_string()}),
+        EngineState::Stopped => json!({"status": "stopped"}),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }
 
 impl Server {

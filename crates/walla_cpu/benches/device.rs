@@ -16,10 +16,10 @@
 mod support;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::{Device, Linear, MatrixId, Op, Slot};
+use walla_device::{Device, Linear, MatrixId, Op, Slot, op};
 use walla_types::TensorType;
 
-use self::support::{Bench, MODELS, Model, VOCAB_NONE, cache, load};
+use self::support::{Bench, Shape, VOCAB_NONE, load, models};
 
 fn options() -> CpuOptions {
     let threads = std::env::var("WALLA_BENCH_THREADS").ok().and_then(|t| t.parse().ok());
@@ -29,7 +29,7 @@ fn options() -> CpuOptions {
 /// Adds the product of a matrix with `from` to `to`.
 fn project(matrix: MatrixId, from: Slot, to: Slot) -> Op {
     let linear = Linear { matrix, bias: None };
-    Op::Project { y: from, linear, post_norm: None, scale: 1.0, x: to }
+    Op::Project(op::Project { y: from, linear, post_norm: None, scale: 1.0, x: to })
 }
 
 /// Weights of at least 48 MiB, so that they are read from memory and not from a cache.
@@ -40,14 +40,13 @@ fn linear(filter: &str) {
         "GB/s of weights as stored in the file, {width} -> {hidden}, by rows {rows_all:?}; then billion multiply-adds/s"
     );
     for ty in TensorType::ALL.into_iter().filter(|ty| ty.name().contains(filter)) {
-        let mut bench =
-            Bench::new(options(), 128, VOCAB_NONE, &[width, hidden], |device| cache(device, &[]));
+        let mut bench = Bench::new(options(), 128, VOCAB_NONE, &[width, hidden]);
         let bytes = ty.row_bytes(width).expect("whole") * hidden;
         let count = (64 << 20) / bytes;
         let (x, y) = (Slot(0), Slot(1));
         let mut ops = Vec::new();
         for _ in 0..count {
-            ops.push(project(load(&mut bench.device, ty, hidden, width, false), x, y));
+            ops.push(project(load(&mut bench.device, ty, hidden, width), x, y));
         }
         let times = rows_all.map(|rows| bench.time(rows, 1, 0, &ops));
         let total = (bytes * count) as f64;
@@ -68,9 +67,8 @@ fn cached(filter: &str) {
     let rows_all = [1, 4, 8, 12, 16, 64, 128];
     println!("billion multiply-adds/s, {width} -> {width}, by rows {rows_all:?}");
     for ty in TensorType::ALL.into_iter().filter(|ty| ty.name().contains(filter)) {
-        let mut bench =
-            Bench::new(options(), 128, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
-        let matrix = load(&mut bench.device, ty, width, width, false);
+        let mut bench = Bench::new(options(), 128, VOCAB_NONE, &[width, width]);
+        let matrix = load(&mut bench.device, ty, width, width);
         let (x, y) = (Slot(0), Slot(1));
         let op = project(matrix, x, y);
         let ops = vec![op; 20];
@@ -87,9 +85,8 @@ fn cached(filter: &str) {
 /// further product, whose threads are awake.
 fn wake() {
     let width = 256;
-    let mut bench =
-        Bench::new(options(), 16, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
-    let matrix = load(&mut bench.device, TensorType::Q8_0, width, width, false);
+    let mut bench = Bench::new(options(), 16, VOCAB_NONE, &[width, width]);
+    let matrix = load(&mut bench.device, TensorType::Q8_0, width, width);
     let (x, y) = (Slot(0), Slot(1));
     let op = project(matrix, x, y);
     for rows in [1, 12] {
@@ -102,8 +99,8 @@ fn wake() {
     }
 }
 
-fn model(shape: &Model, mix: &str) {
-    let (mut bench, ops) = shape.load(options(), mix);
+fn model(shape: &Shape, mix: &str) {
+    let (mut bench, ops) = Bench::model(options(), shape, mix);
     let weights = bench.device.memory().weight_bytes as f64;
     let wanted: Option<u32> =
         std::env::var("WALLA_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok());
@@ -146,7 +143,7 @@ fn main() {
         linear(filter);
     }
     if what != "linear" {
-        for shape in &MODELS {
+        for shape in models() {
             for mix in ["q8_0", "q4_0", "q4_k_m", "f16"] {
                 if format!("{} {mix}", shape.name).contains(filter) {
                     model(shape, mix);

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use walla_device::{Device, Op};
+use walla_device::{Device, GraphId, Op};
 
-use self::support::{Bench, MODELS, Step, options};
+use self::support::{Bench, models, options};
 
 /// Steps per queue, at most.
 const QUEUED: u32 = 8;
@@ -70,7 +70,7 @@ struct Times([Vec<f64>; 2]);
 
 impl Times {
     /// Measures one series of each.
-    fn add(&mut self, bench: &mut Bench, step: Step) {
+    fn add(&mut self, bench: &mut Bench, step: GraphId) {
         let mut queued = 1;
         for times in &mut self.0 {
             let began = Instant::now();
@@ -126,7 +126,7 @@ impl Drop for Load {
 struct Loaded {
     threads: u32,
     bench: Bench,
-    steps: Vec<Step>,
+    steps: Vec<GraphId>,
 }
 
 impl Loaded {
@@ -143,11 +143,11 @@ impl Loaded {
 fn main() {
     let arguments = Arguments::parse();
     println!("model, step, threads, load: awaited best median mean | queued best median mean");
-    for (shape, mix) in MODELS.iter().zip(["q8_0", "q4_k_m", "q4_k_m"]) {
+    for (shape, mix) in models().zip(["q8_0", "q4_k_m", "q4_k_m"]) {
         if !format!("{} {mix}", shape.name).contains(&arguments.filter) {
             continue;
         }
-        let load = |threads| shape.load(options(threads), mix);
+        let load = |threads| Bench::model(options(threads), shape, mix);
         let mut devices: Vec<_> =
             arguments.threads.iter().map(|&threads| Loaded::new(threads, load)).collect();
         let _load = Load::start(arguments.load);
@@ -158,7 +158,7 @@ fn main() {
                 for (device, times) in devices.iter_mut().zip(&mut times) {
                     // The step block is shared by the steps of a device.
                     let step = device.steps[index];
-                    device.bench.upload(step, rows, sequences, position);
+                    device.bench.upload(rows, sequences, position);
                     times.add(&mut device.bench, step);
                 }
             }

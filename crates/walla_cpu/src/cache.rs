@@ -88,11 +88,6 @@ impl DeltaLayer {
         matrices.saturating_add(inputs).saturating_mul(4).saturating_mul(sequences)
     }
 
-    fn held_bytes(&self) -> usize {
-        let sequences = self.conv.state.len() / (4 * self.conv.numbers()).max(1);
-        self.conv.state.len() + self.strips.len() * Self::strip(self.shape) * sequences * 4
-    }
-
     /// Runs `work` with the strips of all sequences, sequentially.
     fn each(&mut self, work: impl Fn(&mut [f32], usize)) {
         let numbers = Self::strip(self.shape);
@@ -207,16 +202,6 @@ impl Cache {
         })
     }
 
-    /// Bytes held.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let layers = self.layers.iter().map(|layer| match layer {
-            Layer::Kv(kv) => kv.held_bytes(),
-            Layer::Conv(conv) => conv.state.len(),
-            Layer::Delta(delta) => delta.held_bytes(),
-        });
-        layers.sum::<usize>() + (self.last.len() + self.recent.len()) * size_of::<u32>()
-    }
-
     /// Stores the token at a position in the penalty window.
     pub(crate) fn remember(&mut self, sequence: usize, position: u32, token: u32) {
         self.recent[sequence * RECENT + position as usize % RECENT] = token;
@@ -227,33 +212,7 @@ impl Cache {
         &self.recent[sequence * RECENT..][..RECENT]
     }
 
-    /// Checks that the command refers to existing pages, cells and sequences.
-    pub(crate) fn check(desc: &CacheDesc, command: &CacheCommand) -> Result<(), String> {
-        let fits = match *command {
-            CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
-            CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
-                let ends =
-                    |cell: u32| cell.checked_add(cells).is_some_and(|end| end <= desc.page_tokens);
-                let ordered = from_page != to_page || to_cell <= from_cell;
-                from_page < desc.pages
-                    && to_page < desc.pages
-                    && ends(from_cell)
-                    && ends(to_cell)
-                    && ordered
-            }
-            CacheCommand::ShiftRecent { sequence, from, end, turn } => {
-                let starts = i64::from(from) + i64::from(turn) >= 0;
-                sequence < desc.max_sequences && from <= end && starts
-            }
-            CacheCommand::CopySequence { from, to } => {
-                from < desc.max_sequences && to < desc.max_sequences
-            }
-            CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
-        };
-        if fits { Ok(()) } else { Err(format!("{command:?} reaches outside the cache")) }
-    }
-
-    /// Runs one command that [`check`](Self::check) passed.
+    /// Runs one command that [fits](CacheCommand::fits).
     pub(crate) fn run_cache_ops(&mut self, command: &CacheCommand, ropes: &[Rope]) {
         match *command {
             CacheCommand::CopyPage { from, to } => {
@@ -268,6 +227,7 @@ impl Cache {
                     let Layer::Kv(kv) = layer else { continue };
                     let rope = kv.rope.map(|rope| &ropes[rope]);
                     let [key, value] = self.cell.each_mut().map(|all| &mut all[..kv.head_dim]);
+                    // Ascending, since the destination may be an earlier cell of the same page.
                     for cell in 0..cells {
                         for head in 0..kv.kv_heads {
                             kv.read_cell(
@@ -324,6 +284,7 @@ impl Cache {
     /// Only the last [`RECENT`] positions are stored, so at most that number moves.
     fn shift_recent(&mut self, sequence: usize, from: u32, end: u32, turn: i32) {
         let recent = &mut self.recent[sequence * RECENT..][..RECENT];
+        // A copy, because old and new places overlap in the ring.
         let mut old = [0; RECENT];
         old.copy_from_slice(recent);
         let first = from.max(end.saturating_sub(MAX_PENALTY_WINDOW));

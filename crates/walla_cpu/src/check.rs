@@ -2,7 +2,7 @@
 //! can trust every id and width. Pure.
 
 use walla_device::step::mask_words;
-use walla_device::{DeviceError, HeadShape, Linear, MatrixId, Norm, Op, Program, RopeId, Slot};
+use walla_device::{DeviceError, HeadShape, Linear, MatrixId, Norm, Op, Program, RopeId, Slot, op};
 
 use crate::cache::{Cache, Layer};
 use crate::experts;
@@ -45,6 +45,7 @@ pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes
     };
     let sizes =
         run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))?;
+    // Last: it indexes the matrices that the checks above found.
     check_experts(program, resources.matrices)?;
     Ok(sizes)
 }
@@ -52,8 +53,8 @@ pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes
 /// Every expert must have whole panels, of a program that is valid otherwise.
 fn check_experts(program: &Program, matrices: &[Matrix]) -> Result<(), DeviceError> {
     for op in &program.ops {
-        let Op::Experts { router, gate, down, .. } = op else { continue };
-        let [router, gate, down] = [router, gate, down].map(|id| &matrices[id.0 as usize]);
+        let Op::Experts(op) = op else { continue };
+        let [router, gate, down] = [op.router, op.gate, op.down].map(|id| &matrices[id.0 as usize]);
         for rows in [gate.rows / router.rows, down.rows / router.rows] {
             if !rows.is_multiple_of(PANEL) {
                 let what = format!("experts of {rows} rows, which is no multiple of {PANEL}");
@@ -126,11 +127,11 @@ impl<'a> Checker<'a> {
 
     fn op(&mut self, op: &Op) -> Checked {
         match op {
-            Op::Embed { table, x, .. } => {
+            Op::Embed(op::Embed { table, x, .. }) => {
                 let width = self.slot(*x)?;
                 self.gathered(*table, width)
             }
-            Op::LayerInputs { x, table, projection, norm, e, .. } => {
+            Op::LayerInputs(op::LayerInputs { x, table, projection, norm, e, .. }) => {
                 let (width, inputs) = (self.slot(*x)?, self.slot(*e)?);
                 self.distinct(&[*x, *e])?;
                 self.gathered(*table, inputs)?;
@@ -143,7 +144,7 @@ impl<'a> Checker<'a> {
                 }
                 Ok(())
             }
-            Op::GateInput { x, linear, e, first, h, .. } => {
+            Op::GateInput(op::GateInput { x, linear, e, first, h, .. }) => {
                 let (width, gated, inputs) = (self.slot(*x)?, self.slot(*h)?, self.slot(*e)?);
                 self.distinct(&[*x, *h])?;
                 self.distinct(&[*e, *h])?;
@@ -153,7 +154,7 @@ impl<'a> Checker<'a> {
                 }
                 self.joined(&[linear])
             }
-            Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
+            Op::Qkv(op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q }) => {
                 let width = self.slot(*x)?;
                 self.distinct(&[*x, *q])?;
                 self.normed(norm, width)?;
@@ -175,15 +176,15 @@ impl<'a> Checker<'a> {
                 self.rope(*rope, head_dim)?;
                 same("query slot", self.slot(*q)?, heads * head_dim)
             }
-            Op::Attention { q, shape, layer, out, window, position_scale, .. } => {
-                let (heads, kv_heads, head_dim) = self.heads(*shape, *layer)?;
-                self.distinct(&[*q, *out])?;
-                same("query slot", self.slot(*q)?, heads * head_dim)?;
-                same("output slot", self.slot(*out)?, heads * head_dim)?;
-                if *window == Some(0) {
+            Op::Attention(op) => {
+                let (heads, kv_heads, head_dim) = self.heads(op.shape, op.layer)?;
+                self.distinct(&[op.q, op.out])?;
+                same("query slot", self.slot(op.q)?, heads * head_dim)?;
+                same("output slot", self.slot(op.out)?, heads * head_dim)?;
+                if op.window == Some(0) {
                     return Err("a window of no tokens".to_owned());
                 }
-                if position_scale.is_some_and(|scale| scale.period_tokens == 0) {
+                if op.position_scale.is_some_and(|scale| scale.period_tokens == 0) {
                     return Err("a scale with a period of no tokens".to_owned());
                 }
                 let group = heads / kv_heads;
@@ -193,6 +194,7 @@ impl<'a> Checker<'a> {
                     ));
                 }
                 let page = self.cache.desc.page_tokens as usize;
+                // Windows begin and end within pages, so up to two more pages hold their cells.
                 let context = (self.program.max_context as usize).next_multiple_of(page) + 2 * page;
                 let queries = group.max(QUERIES);
                 self.sizes.scores = self.sizes.scores.max(context.next_multiple_of(64) * queries);
@@ -200,7 +202,7 @@ impl<'a> Checker<'a> {
                 self.sizes.row = self.sizes.row.max(row);
                 Ok(())
             }
-            Op::Project { y, linear, post_norm, x, .. } => {
+            Op::Project(op::Project { y, linear, post_norm, x, .. }) => {
                 let (cols, width) = (self.slot(*y)?, self.slot(*x)?);
                 self.distinct(&[*x, *y])?;
                 self.linear(linear, width, cols)?;
@@ -210,7 +212,7 @@ impl<'a> Checker<'a> {
                     same("post norm", self.vector(norm.weight.0)?.len(), width)
                 })
             }
-            Op::GateUp { x, norm, gate, up, h, .. } => {
+            Op::GateUp(op::GateUp { x, norm, gate, up, h, .. }) => {
                 let (width, hidden) = (self.slot(*x)?, self.slot(*h)?);
                 self.distinct(&[*x, *h])?;
                 self.normed(norm, width)?;
@@ -218,30 +220,31 @@ impl<'a> Checker<'a> {
                 self.linear(up, hidden, width)?;
                 self.joined(&[gate, up])
             }
-            Op::Experts { x, norm, router, selection_bias, used, gate, up, down, .. } => {
-                let width = self.slot(*x)?;
-                self.normed(norm, width)?;
-                let count = self.matrix(router.0)?.rows;
-                let hidden = self.matrix(gate.0)?.rows / count;
-                if self.matrix(router.0)?.ty.is_quantized() {
+            Op::Experts(op) => {
+                let width = self.slot(op.x)?;
+                self.normed(&op.norm, width)?;
+                let router = self.matrix(op.router.0)?;
+                let (count, used) = (router.rows, op.used as usize);
+                let hidden = self.matrix(op.gate.0)?.rows / count;
+                if router.ty.is_quantized() {
                     return Err("the router is quantised".to_owned());
                 }
-                if *used == 0 || *used as usize > count {
+                if used == 0 || used > count {
                     return Err(format!("{used} of {count} experts are chosen"));
                 }
                 let plain = |matrix| Linear { matrix, bias: None };
-                self.linear(&plain(*router), count, width)?;
-                self.joined(&[&plain(*router)])?;
-                self.linear(&plain(*gate), count * hidden, width)?;
-                self.linear(&plain(*up), count * hidden, width)?;
-                self.linear(&plain(*down), count * width, hidden)?;
-                if let Some(bias) = selection_bias {
+                self.linear(&plain(op.router), count, width)?;
+                self.joined(&[&plain(op.router)])?;
+                self.linear(&plain(op.gate), count * hidden, width)?;
+                self.linear(&plain(op.up), count * hidden, width)?;
+                self.linear(&plain(op.down), count * width, hidden)?;
+                if let Some(bias) = op.selection_bias {
                     same("selection bias", self.vector(bias.0)?.len(), count)?;
                 }
-                self.experts(count, *used as usize, width, hidden);
+                self.experts(count, used, width, hidden);
                 Ok(())
             }
-            Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
+            Op::ShortConv(op::ShortConv { x, norm, input, kernel, taps, layer, out }) => {
                 let width = self.slot(*x)?;
                 self.distinct(&[*x, *out])?;
                 self.normed(norm, width)?;
@@ -255,8 +258,8 @@ impl<'a> Checker<'a> {
                     _ => Err(format!("layer {layer} of the cache is no such convolution")),
                 }
             }
-            Op::DeltaNet { .. } => self.delta_net(op),
-            Op::Gate { x, norm, linear, y, .. } => {
+            Op::DeltaNet(op) => self.delta_net(op),
+            Op::Gate(op::Gate { x, norm, linear, y, .. }) => {
                 let (width, gated) = (self.slot(*x)?, self.slot(*y)?);
                 self.distinct(&[*x, *y])?;
                 self.normed(norm, width)?;
@@ -264,7 +267,7 @@ impl<'a> Checker<'a> {
                 self.linear(linear, if rows == 1 { 1 } else { gated }, width)?;
                 self.joined(&[linear])
             }
-            Op::Head { x, norm, linear, soft_cap, suppressed } => {
+            Op::Head(op::Head { x, norm, linear, soft_cap, suppressed }) => {
                 let width = self.slot(*x)?;
                 self.normed(norm, width)?;
                 if soft_cap.is_some_and(|cap| !(cap > 0.0 && cap.is_finite())) {
@@ -275,7 +278,7 @@ impl<'a> Checker<'a> {
                 }
                 self.linear(linear, self.program.vocab as usize, width)
             }
-            Op::Hidden { x, norm } => {
+            Op::Hidden(op::Hidden { x, norm }) => {
                 let width = self.slot(*x)?;
                 self.normed(norm, width)?;
                 same("elements of a result", self.program.vocab as usize, width)
@@ -293,45 +296,31 @@ impl<'a> Checker<'a> {
         same("table columns and slot", table.cols, width)
     }
 
-    fn delta_net(&mut self, op: &Op) -> Checked {
-        let Op::DeltaNet {
-            x,
-            norm,
-            shape,
-            input,
-            kernel,
-            alpha,
-            beta,
-            decay,
-            step_bias,
-            head_norm,
-            layer,
-            out,
-            ..
-        } = op
-        else {
-            return Ok(());
-        };
-        match self.cache.layers.get(*layer as usize) {
-            Some(Layer::Delta(delta)) if delta.shape == *shape => {}
+    fn delta_net(&mut self, op: &op::DeltaNet) -> Checked {
+        let (shape, layer) = (op.shape, op.layer);
+        match self.cache.layers.get(layer as usize) {
+            Some(Layer::Delta(delta)) if delta.shape == shape => {}
             _ => return Err(format!("layer {layer} of the cache is no such DeltaNet layer")),
         }
-        let width = self.slot(*x)?;
-        self.distinct(&[*x, *out])?;
-        self.normed(norm, width)?;
+        let width = self.slot(op.x)?;
+        self.distinct(&[op.x, op.out])?;
+        self.normed(&op.norm, width)?;
         let (channels, heads) = (shape.channels() as usize, shape.value_heads as usize);
-        self.linear(input, channels, width)?;
-        self.linear(alpha, heads, width)?;
-        self.linear(beta, heads, width)?;
-        self.joined(&[input, alpha, beta])?;
-        let kernel = self.vector(kernel.0)?.len();
-        same("kernel", kernel, channels.saturating_mul(shape.taps as usize))?;
-        same("decays", self.vector(decay.0)?.len(), heads)?;
-        same("step biases", self.vector(step_bias.0)?.len(), heads)?;
-        let head_dim = self.vector(head_norm.weight.0)?.len();
-        same("head norm", head_dim, shape.head_dim as usize)?;
+        self.linear(&op.input, channels, width)?;
+        self.linear(&op.alpha, heads, width)?;
+        self.linear(&op.beta, heads, width)?;
+        self.joined(&[&op.input, &op.alpha, &op.beta])?;
+        let vectors = [
+            ("kernel", op.kernel, channels.saturating_mul(shape.taps as usize)),
+            ("decays", op.decay, heads),
+            ("step biases", op.step_bias, heads),
+            ("head norm", op.head_norm.weight, shape.head_dim as usize),
+        ];
+        for (what, vector, len) in vectors {
+            same(what, self.vector(vector.0)?.len(), len)?;
+        }
         self.sizes.convolved = self.sizes.convolved.max(self.sizes.rows.saturating_mul(channels));
-        same("output slot", self.slot(*out)?, shape.values() as usize)
+        same("output slot", self.slot(op.out)?, shape.values() as usize)
     }
 
     fn slot(&self, slot: Slot) -> Checked<usize> {

@@ -2,20 +2,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, Device, DeviceError,
-    DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared,
-    Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CopyDirection, Device,
+    DeviceError, DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse,
+    Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache::Cache;
-use crate::cache::image::{self, Direction};
+use crate::cache::image;
 use crate::check;
 use crate::command::Command;
 use crate::executor::Executor;
 use crate::info::describe;
 use crate::machine::{Host, Machine};
 use crate::matrix::Matrix;
-use crate::memory::{Bytes, filled};
+use crate::memory::{Bytes, copied};
 use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
@@ -70,6 +70,16 @@ pub(crate) fn checked(options: &CpuOptions) -> Result<(DeviceInfo, Variant), Dev
     Ok((info, variant))
 }
 
+fn no_threads(error: std::io::Error) -> DeviceError {
+    DeviceError::Failed { call: "starting threads", reason: error.to_string() }
+}
+
+/// The threads of these options.
+pub(crate) fn pool_of(options: &CpuOptions) -> Result<Pool, DeviceError> {
+    let costs = ThreadCosts::new(options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS));
+    Pool::start(options.threads_resolved() as usize, costs).map_err(no_threads)
+}
+
 impl CpuDevice {
     /// Opens the device.
     ///
@@ -78,20 +88,9 @@ impl CpuDevice {
     /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
         let (info, variant) = checked(&options)?;
-        let failed = |error: std::io::Error| DeviceError::Failed {
-            call: "starting threads",
-            reason: error.to_string(),
-        };
-        let pool = if options.inline {
-            Pool::inline()
-        } else {
-            let costs = options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS);
-            let threads = options.threads_resolved() as usize;
-            Pool::start(threads, ThreadCosts::new(costs)).map_err(failed)?
-        };
-        let machine = Machine::new(variant, pool);
+        let machine = Machine::new(variant, pool_of(&options)?);
         let max_commands = (!options.inline).then_some(MAX_COMMANDS);
-        let executor = Executor::start(machine, max_commands).map_err(failed)?;
+        let executor = Executor::start(machine, max_commands).map_err(no_threads)?;
         Ok(Self {
             info,
             executor,
@@ -145,7 +144,7 @@ impl CpuDevice {
         (stream, cache): (StreamId, CacheId),
         part: &CachePart<'_>,
         (host, host_offset): (HostId, usize),
-        direction: Direction,
+        direction: CopyDirection,
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
@@ -153,6 +152,7 @@ impl CpuDevice {
         let outside = || DeviceError::Invalid(format!("{part:?} reaches outside the cache"));
         let bytes = bytes.ok_or_else(outside)?;
         let parts = image::parts(part);
+        // A full queue refuses all of it, before the buffer counts as in flight.
         self.executor.reserve(call, parts.len())?;
         let commands = parts.len() as u32;
         let found = Arc::clone(self.host(host, host_offset, bytes)?);
@@ -228,19 +228,19 @@ impl Device for CpuDevice {
         source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
-        self.take_room(desc.name, Matrix::bytes_of(desc, source, self.variant) as u64)?;
+        let bytes = Matrix::bytes_of(desc, source, self.variant) as u64;
+        self.take_room(desc.name, bytes)?;
         // No step runs during loading, so the pool's threads are free to pack.
         let mut machine = self.executor.machine();
         let matrix = Matrix::load(desc, source, self.variant, &machine.pool)?;
-        self.memory.weight_bytes += matrix.held_bytes() as u64;
+        self.memory.weight_bytes += bytes;
         Ok(MatrixId(push(&mut machine.matrices, matrix)?))
     }
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         self.executor.check_lost("load_vector")?;
         self.take_room(name, size_of_val(values) as u64)?;
-        let mut vector = filled(name, values.len(), 0.0)?;
-        vector.copy_from_slice(values);
+        let vector = copied(name, values)?;
         self.memory.weight_bytes += size_of_val(values) as u64;
         Ok(VectorId(push(&mut self.machine().vectors, vector)?))
     }
@@ -254,9 +254,10 @@ impl Device for CpuDevice {
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
         self.executor.check_lost("create_cache")?;
-        self.take_room("keys and values", Cache::bytes_of(desc))?;
+        let bytes = Cache::bytes_of(desc);
+        self.take_room("keys and values", bytes)?;
         let cache = Cache::new(desc, &self.machine().ropes)?;
-        self.memory.cache_bytes += cache.held_bytes() as u64;
+        self.memory.cache_bytes += bytes;
         self.caches.push(desc.clone());
         Ok(CacheId(push(&mut self.machine().caches, cache)?))
     }
@@ -303,6 +304,7 @@ impl Device for CpuDevice {
         self.executor.check_lost("prepare")?;
         let mut machine = self.executor.machine();
         let mut sizes = machine.workspace.sizes.clone();
+        // All programs are checked before anything changes.
         for program in &programs {
             sizes.union(&check::check(program, machine.resources())?);
         }
@@ -358,6 +360,7 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.buffer(to, 0, bytes)?;
+        // Before the buffer counts as in flight, as for all copies.
         self.executor.reserve("upload", 1)?;
         self.host(from, 0, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
         self.executor.push("upload", Command::Upload { host: from.0, buffer: to.0, bytes })
@@ -395,8 +398,8 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
-        for command in commands {
-            Cache::check(desc, command).map_err(DeviceError::Invalid)?;
+        if let Some(command) = commands.iter().find(|command| !desc.allows(command)) {
+            return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
         }
         self.executor.reserve("run_cache_ops", commands.len())?;
         for command in commands {
@@ -417,7 +420,7 @@ impl Device for CpuDevice {
         part: &CachePart<'_>,
         to: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part("read_cache", (stream, cache), part, to, Direction::FromCache)
+        self.copy_part("read_cache", (stream, cache), part, to, CopyDirection::FromCache)
     }
 
     fn write_cache(
@@ -427,15 +430,17 @@ impl Device for CpuDevice {
         part: &CachePart<'_>,
         from: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part("write_cache", (stream, cache), part, from, Direction::ToCache)
+        self.copy_part("write_cache", (stream, cache), part, from, CopyDirection::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.event(event)?;
+        // One sequence for all events: a completed serial is never that of another record.
         self.serial += 1;
         let serial = self.serial;
         self.executor.push("record", Command::Record { event: event.0, serial })?;
+        // After the push: a refused record leaves the event as it was.
         self.events[event.0 as usize].recorded = serial;
         Ok(())
     }

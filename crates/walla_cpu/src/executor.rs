@@ -56,6 +56,7 @@ impl Shared {
     fn run(&self, command: &Command) -> bool {
         let mut machine = self.machine();
         let outcome = catch_unwind(AssertUnwindSafe(|| machine.execute(command, &self.cancel)));
+        // Helpers that spin between steps would take the game's cores.
         if self.ring.is_empty() {
             machine.rest();
         }
@@ -89,6 +90,7 @@ impl Shared {
             }
             let Some(command) = self.ring.pop() else { continue };
             let lives = self.run(&command);
+            // After the command's effects, so that a thread that waits for the number sees them.
             self.done.fetch_add(1, Ordering::Release);
             self.owner.unpark();
             if !lives {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use walla_device::Program;
+use walla_device::op;
 use walla_device::step::{ResultViewMut, StepView, mask_words};
 
 use crate::cache::Cache;
@@ -168,6 +169,7 @@ impl Machine {
         };
         let work = frame.work();
         let threads = self.pool.costs().of_step(work, self.pool.workers());
+        // Before the first op: a wake-up takes as long as several small ops.
         self.pool.wake(threads, work.nanos);
         frame.run(cancel);
         Ok(())
@@ -182,7 +184,7 @@ impl Machine {
 /// Number of tokens that every embedding of the program contains.
 fn tokens(program: &Program, matrices: &[Matrix]) -> u32 {
     let tables = program.ops.iter().filter_map(|op| match op {
-        walla_device::Op::Embed { table, .. } => Some(matrices[table.0 as usize].rows),
+        walla_device::Op::Embed(op::Embed { table, .. }) => Some(matrices[table.0 as usize].rows),
         _ => None,
     });
     tables.min().map_or(u32::MAX, |rows| u32::try_from(rows).unwrap_or(u32::MAX))

@@ -5,6 +5,7 @@ use walla_types::Activation;
 
 use crate::cache::STRIP;
 use crate::kernels::{DeltaInput, Normed};
+use crate::quantize::fold;
 pub(crate) use crate::quantize::round_block as round_activations;
 
 /// Partial sums of a reduction.
@@ -35,19 +36,6 @@ pub(crate) fn exp(x: f32) -> f32 {
     let y = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
     let y = if x < -87.3 { 0.0 } else { y };
     if x <= 88.7 { y } else { x * f32::INFINITY }
-}
-
-/// Adds upper to lower halves until one number is left.
-#[inline(always)]
-fn fold(mut sums: [f32; LANES]) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            sums[i] += sums[i + half];
-        }
-        half /= 2;
-    }
-    sums[0]
 }
 
 /// The largest number; NaNs are ignored.
@@ -91,17 +79,7 @@ pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
 pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
     let mut total = 0.0;
     for block in values.chunks(1024) {
-        let mut sums = [0.0; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                sums[lane] += exp(chunk[lane] - top);
-            }
-        }
-        for (sum, value) in sums.iter_mut().zip(rest) {
-            *sum += exp(value - top);
-        }
-        total += f64::from(fold(sums));
+        total += f64::from(sum_of(block, |value| exp(value - top)));
     }
     total
 }

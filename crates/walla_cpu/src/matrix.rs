@@ -70,6 +70,7 @@ impl Matrix {
         let failure = Mutex::new(None);
         let panels_per_tile = (READ_BYTES / panel_bytes).max(1);
         let tile = (panels_per_tile, layout.bytes);
+        // More work than any rest of a helper: all of them join.
         pool.wake(pool.workers(), u64::MAX);
         pool.tiles(stored.bytes_mut(), layout.bytes, tile, u64::MAX, &|worker, tile| {
             // One buffer per worker, so the lock is free.
@@ -82,6 +83,7 @@ impl Matrix {
                     }
                 }
                 Err(error) => {
+                    // Any error will do; the other threads finish their tiles without effect.
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
             }
@@ -91,11 +93,6 @@ impl Matrix {
             return Err(error);
         }
         Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
-    }
-
-    /// Bytes held.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.len()
     }
 
     /// Number of panels, including a partial last one.

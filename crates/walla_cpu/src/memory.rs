@@ -198,6 +198,14 @@ pub(crate) fn filled<T: Clone>(what: &str, count: usize, value: T) -> Result<Vec
     Ok(all)
 }
 
+/// Allocates a copy of `values`; an error names the purpose `what`.
+pub(crate) fn copied<T: Copy>(what: &str, values: &[T]) -> Result<Vec<T>, DeviceError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(values.len()).map_err(|_| out_of_memory(what, size_of_val(values)))?;
+    all.extend_from_slice(values);
+    Ok(all)
+}
+
 /// The error of a failed allocation.
 pub(crate) fn out_of_memory(what: &str, wanted: usize) -> DeviceError {
     DeviceError::OutOfMemory {

@@ -275,26 +275,18 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool that runs everything on the calling thread.
-    pub(crate) fn inline() -> Self {
-        Self::without_helpers(1, ThreadCosts::new(ThreadCosts::JOIN_NANOS), Places::SYSTEM)
-    }
-
     /// A pool of `threads` threads, including the calling thread.
     pub(crate) fn start(threads: usize, costs: ThreadCosts) -> io::Result<Self> {
         Self::start_on(threads, costs, Places::SYSTEM)
     }
 
-    fn without_helpers(threads: usize, costs: ThreadCosts, places: Places) -> Self {
+    /// As [`start`](Self::start), on these processors.
+    pub(crate) fn start_on(threads: usize, costs: ThreadCosts, places: Places) -> io::Result<Self> {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker, threads, places));
         let balance = Cell::new((Balance::default(), Retry::of_late()));
-        Self { shared, helpers: Vec::with_capacity(threads), costs, parker, balance }
-    }
-
-    /// As [`start`](Self::start), on these processors.
-    pub(crate) fn start_on(threads: usize, costs: ThreadCosts, places: Places) -> io::Result<Self> {
-        let mut pool = Self::without_helpers(threads, costs, places);
+        let helpers = Vec::with_capacity(threads);
+        let mut pool = Self { shared, helpers, costs, parker, balance };
         // The highest number first, because a helper holds the handles of the ones that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
@@ -466,6 +458,25 @@ impl Pool {
             (tile_rows * rows.div_ceil(tile_rows).div_ceil(tiles).max(1), tile_cols)
         };
         self.tiles(array, width, tile, nanos, fill);
+    }
+
+    /// Calls `fill(row, numbers)` for every row of `array`, of `width` numbers each, in a job of
+    /// about `nanos` nanoseconds.
+    ///
+    /// # Panics
+    /// If `fill` does.
+    pub(crate) fn rows<T: Send>(
+        &self,
+        array: &mut [T],
+        width: usize,
+        nanos: u64,
+        fill: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        self.grid(array, width, (1, width), nanos, &|_, tile| {
+            for r in 0..tile.rows {
+                fill(tile.row + r, tile.row_mut(r));
+            }
+        });
     }
 
     /// As [`grid`](Self::grid), with tiles of exactly this size, smaller only at the ends.

@@ -1,5 +1,7 @@
 //! Activations rounded to 8 bits in groups of 32, for integer dot products.
 
+use std::ops::AddAssign;
+
 use bytemuck::{Pod, Zeroable};
 
 /// Numbers in a group.
@@ -53,7 +55,7 @@ fn round_group(x: &[f32; GROUP]) -> Group {
     }
     let mut low = [0; GROUP / 2];
     low.copy_from_slice(&q[..GROUP / 2]);
-    let (low, all) = (sum(low), sum(q));
+    let (low, all) = (fold(low), fold(q));
     let mut bytes = [0; GROUP];
     for (byte, q) in bytes.iter_mut().zip(q) {
         *byte = q as u8;
@@ -67,13 +69,15 @@ fn round_group(x: &[f32; GROUP]) -> Group {
     Group { words, scale, sum, halves, start: MAGIC_BITS - 128 * all }
 }
 
-/// The sum, as additions of whole halves: compilers vectorise these.
+/// The sum of a power of two of numbers: adds upper to lower halves until one number is left.
+/// Compilers vectorise additions of whole halves.
 #[inline(always)]
-fn sum<const N: usize>(mut numbers: [i32; N]) -> i32 {
+pub(crate) fn fold<T: Copy + AddAssign, const N: usize>(mut numbers: [T; N]) -> T {
     let mut half = N / 2;
     while half > 0 {
         for i in 0..half {
-            numbers[i] += numbers[i + half];
+            let upper = numbers[i + half];
+            numbers[i] += upper;
         }
         half /= 2;
     }

@@ -226,6 +226,7 @@ impl Draw<'_> {
                 .filter(|id| output.min_p <= 0.0 || likely(values[*id as usize]));
             return self.gumbel(values, first, all);
         }
+        // A cut needs the order of the likeliest tokens, which costs more than the draw.
         let kept = self.prefix(values, ids, top);
         let likely_end = ids[..kept].partition_point(|id| likely(values[*id as usize]));
         self.gumbel(values, first, ids[..likely_end].iter().copied())
@@ -252,6 +253,7 @@ impl Draw<'_> {
         }
         let total: f64 = ids[..k].iter().map(|id| weight(*id)).sum();
         let wanted = f64::from(self.output.top_p) * total;
+        // The first `k` are in order already, unless `k` is the whole vocabulary.
         let mut sorted = if k < values.len() || k <= MAX_INSERT { k } else { 0 };
         let (mut sum, mut end) = (0.0, 0);
         while end < k {

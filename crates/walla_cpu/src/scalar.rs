@@ -4,6 +4,7 @@ use walla_types::{Activation, RopePairs};
 
 use crate::cache::STRIP;
 use crate::kernels::{DeltaInput, Normed};
+use crate::quantize::fold;
 pub(crate) use crate::quantize::round_block as round_activations;
 
 /// Partial sums of a dot product: they let a compiler use vector registers without a change of the
@@ -25,18 +26,6 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
         *sum += a * b;
     }
     fold(sums)
-}
-
-/// Adds upper to lower halves until one number is left.
-fn fold(mut sums: [f32; LANES]) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            sums[i] += sums[i + half];
-        }
-        half /= 2;
-    }
-    sums[0]
 }
 
 /// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.

@@ -174,7 +174,13 @@ mod pool {
     #[test]
     #[should_panic(expected = "row 2 of a tile of 2 rows")]
     fn a_tile_accesses_only_its_rows() {
-        Pool::inline().tiles(&mut [0; 8], 2, (2, 2), 1, &|_, tile| tile.row_mut(2)[0] = 1);
+        Pool::start(1, ThreadCosts::new(0)).unwrap().tiles(
+            &mut [0; 8],
+            2,
+            (2, 2),
+            1,
+            &|_, tile| tile.row_mut(2)[0] = 1,
+        );
     }
 }
 
@@ -348,8 +354,11 @@ mod executor {
     #[test]
     fn a_panic_loses_only_the_device() {
         for inline in [false, true] {
-            let pool =
-                if inline { Pool::inline() } else { Pool::start(2, ThreadCosts::new(0)).unwrap() };
+            let pool = if inline {
+                Pool::start(1, ThreadCosts::new(0)).unwrap()
+            } else {
+                Pool::start(2, ThreadCosts::new(0)).unwrap()
+            };
             let machine = Machine::new(Variant::Scalar, pool);
             let mut executor = Executor::start(machine, (!inline).then_some(4)).unwrap();
             let pushed = executor.push("launch", Command::Launch { graph: 7 });

@@ -4,7 +4,7 @@ use walla_device::{DeviceError, RopeDesc};
 use walla_types::RopePairs;
 
 use crate::experts::{Block, Choice};
-use crate::memory::{Bytes, filled};
+use crate::memory::{Bytes, copied, filled};
 use crate::quantize::Group;
 use crate::sync::Mutex;
 
@@ -17,8 +17,7 @@ pub(crate) struct Rope {
 
 impl Rope {
     pub(crate) fn new(desc: &RopeDesc<'_>) -> Result<Self, DeviceError> {
-        let mut frequencies = filled("a rotation", desc.frequencies.len(), 0.0)?;
-        frequencies.copy_from_slice(desc.frequencies);
+        let frequencies = copied("a rotation", desc.frequencies)?;
         Ok(Self { frequencies, magnitude: desc.magnitude, pairs: desc.pairs })
     }
 }
@@ -172,6 +171,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn new(sizes: Sizes, workers: usize) -> Result<Self, DeviceError> {
+        // The same function gives the size that the memory budget has admitted.
         let held_bytes = sizes.bytes(workers);
         let floats =
             |numbers: usize| Bytes::zeroed("activations", numbers.saturating_mul(size_of::<f32>()));

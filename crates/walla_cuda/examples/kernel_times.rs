@@ -16,12 +16,9 @@ mod shapes;
 
 use walla_cuda::timing::{KernelOfProgram, Method, Timing, TimingOptions};
 use walla_cuda::{CudaBackend, CudaDevice};
-use walla_device::{
-    CacheDesc, Device, GraphId, HeadShape, KvType, Op, OpenOptions, Phase, Program, StreamId,
-    StreamPriority,
-};
+use walla_device::{Device, GraphId, HeadShape, KvType, Op, OpenOptions, Phase, Program, StreamId};
 
-use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, pages_of};
+use self::shapes::{PAGE_TOKENS, Result, Rig, SHAPES, Shape, layout, model, pages_of};
 
 fn main() -> Result<()> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -105,62 +102,40 @@ fn prepare(
 ) -> Result<Prepared> {
     let model = model(device, shape, mixture)?;
     let layout = layout(64.max(agents * chunk), context);
-    let cache = device.create_cache(&CacheDesc {
-        layers: model.layers.clone(),
-        // One page is reserved for padding.
-        pages: 1 + agents * pages_of(context),
-        page_tokens: PAGE_TOKENS,
-        max_sequences: 64,
-        kv_type: KvType::F16,
-    })?;
-    let step = device.create_buffer("step", layout.bytes())?;
+    let pages = agents * pages_of(context);
+    let rig = Rig::new(device, layout, (&model.layers, pages, KvType::F16), shape.vocab)?;
+    let sizes = (agents * chunk, context + PAGE_TOKENS, shape.vocab);
     let program = Program {
-        name: "a step".to_owned(),
         phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
         pure_decode: chunk == 1,
-        max_rows: agents * chunk,
         max_outputs: agents,
-        max_context: context + PAGE_TOKENS,
-        vocab: shape.vocab,
-        slots: model.slots,
-        cache,
-        step,
-        layout,
-        results: device.create_buffer("results", layout.result_bytes())?,
-        logits: device.create_buffer("logits", 4 * 64 * shape.vocab as usize)?,
-        masks: None,
-        ops: model.ops,
+        ..rig.program(sizes, &model.slots, &model.ops)
     };
-    let ops = names(&program.ops);
-    let host = device.create_host("step", layout.bytes())?;
-    let stream = device.create_stream(StreamPriority::Low)?;
     let prepared = device.prepare(vec![program])?;
-    let positions = vec![context; agents as usize];
-    device.write_host(host, 0, layout.bytes(), &mut |bytes| {
-        fill(bytes, &layout, &positions, chunk);
-    })?;
-    device.upload(stream, host, step, layout.bytes_with(agents))?;
+    rig.write(device, &vec![context; agents as usize], chunk)?;
+    rig.upload(device, agents)?;
     let graph = prepared.first().ok_or("nothing was prepared")?.graph;
-    Ok(Prepared { stream, graph, ops, weight_bytes: model.weight_bytes })
+    let (ops, weight_bytes) = (names(&model.ops), model.weight_bytes);
+    Ok(Prepared { stream: rig.stream, graph, ops, weight_bytes })
 }
 
 /// Names of ops.
 fn names(ops: &[Op]) -> Vec<&'static str> {
     let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
     let name = |(i, op): (usize, &Op)| match op {
-        Op::Embed { .. } => "embedding",
-        Op::LayerInputs { .. } | Op::GateInput { .. } => "inputs of layers",
-        Op::Qkv { .. } => "query, key, value",
-        Op::ShortConv { .. } => "convolution",
-        Op::Attention { .. } => "attention",
-        Op::Project { .. } if matches!(before(i), Some(Op::GateUp { .. })) => "down",
-        Op::Project { .. } => "output",
-        Op::GateUp { .. } => "gate, up",
-        Op::Experts { .. } => "experts",
-        Op::DeltaNet { .. } => "DeltaNet",
-        Op::Gate { .. } => "gate",
-        Op::Head { .. } => "head",
-        Op::Hidden { .. } => "hidden state",
+        Op::Embed(_) => "embedding",
+        Op::LayerInputs(_) | Op::GateInput(_) => "inputs of layers",
+        Op::Qkv(_) => "query, key, value",
+        Op::ShortConv(_) => "convolution",
+        Op::Attention(_) => "attention",
+        Op::Project(_) if matches!(before(i), Some(Op::GateUp(_))) => "down",
+        Op::Project(_) => "output",
+        Op::GateUp(_) => "gate, up",
+        Op::Experts(_) => "experts",
+        Op::DeltaNet(_) => "DeltaNet",
+        Op::Gate(_) => "gate",
+        Op::Head(_) => "head",
+        Op::Hidden(_) => "hidden state",
         Op::Sample => "sampler",
     };
     ops.iter().enumerate().map(name).collect()

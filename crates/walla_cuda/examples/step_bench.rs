@@ -12,11 +12,9 @@ mod shapes;
 use std::time::Instant;
 
 use walla_cuda::CudaBackend;
-use walla_device::{
-    Backend, CacheDesc, HeadShape, KvType, OpenOptions, Phase, Program, StreamPriority,
-};
+use walla_device::{Backend, HeadShape, KvType, OpenOptions};
 
-use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, pages_of};
+use self::shapes::{PAGE_TOKENS, Result, Rig, SHAPES, Shape, layout, model, pages_of};
 
 const BUCKETS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CONTEXTS: [u32; 2] = [128, 1024];
@@ -48,35 +46,10 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let others = contexts.iter().copied().max().unwrap_or_default();
     let first = only.first_context.unwrap_or(others);
     let layout = layout(64, first.max(others));
-    let cache = d.create_cache(&CacheDesc {
-        layers: model.layers.clone(),
-        // One page is reserved for padding.
-        pages: 1 + pages_of(first) + 63 * pages_of(others),
-        page_tokens: PAGE_TOKENS,
-        max_sequences: 64,
-        kv_type,
-    })?;
-    let step = d.create_buffer("step", layout.bytes())?;
-    let results = d.create_buffer("results", layout.result_bytes())?;
-    let logits = d.create_buffer("logits", 4 * 64 * shape.vocab as usize)?;
-    let host = d.create_host("step", layout.bytes())?;
-    let stream = d.create_stream(StreamPriority::Low)?;
-    let program = |rows: u32, max_context: u32| Program {
-        name: format!("{rows} rows"),
-        phase: Phase::Decode,
-        pure_decode: true,
-        max_rows: rows,
-        max_outputs: rows,
-        max_context,
-        vocab: shape.vocab,
-        slots: model.slots.clone(),
-        cache,
-        step,
-        layout,
-        results,
-        logits,
-        masks: None,
-        ops: model.ops.clone(),
+    let pages = pages_of(first) + 63 * pages_of(others);
+    let rig = Rig::new(d, layout, (&model.layers, pages, kv_type), shape.vocab)?;
+    let program = |rows: u32, max_context: u32| {
+        rig.program((rows, max_context, shape.vocab), &model.slots, &model.ops)
     };
     let tiers: Vec<_> = contexts
         .iter()
@@ -108,17 +81,15 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             }
             let mut its = [context; 64];
             its[0] = first;
-            d.write_host(host, 0, layout.bytes(), &mut |bytes| {
-                fill(bytes, &layout, &its[..rows as usize], 1);
-            })?;
+            rig.write(d, &its[..rows as usize], 1)?;
             let mut best = f64::MAX;
             for _ in 0..4 {
                 d.synchronize()?;
                 let start = Instant::now();
                 let times = 20;
                 for _ in 0..times {
-                    d.upload(stream, host, step, layout.bytes_with(rows))?;
-                    d.launch(stream, graph)?;
+                    rig.upload(d, rows)?;
+                    d.launch(rig.stream, graph)?;
                 }
                 d.synchronize()?;
                 best = best.min(start.elapsed().as_secs_f64() * 1e3 / f64::from(times));

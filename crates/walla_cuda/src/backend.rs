@@ -71,7 +71,7 @@ impl CudaBackend {
     /// loads every table to the device.
     #[must_use]
     pub fn host_table_bytes_min(mut self, bytes: usize) -> Self {
-        self.load.host_table_bytes_min = bytes;
+        self.load.host_table_bytes_min = Some(bytes);
         self
     }
 

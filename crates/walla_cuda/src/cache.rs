@@ -8,7 +8,7 @@ use crate::enqueue::enqueue;
 use crate::kernels::Kernels;
 use crate::lower::DeltaState;
 use crate::params::{CacheParams, LayerRef};
-use crate::resources::{Cache, LayerMemory, Resources};
+use crate::resources::{Cache, Resources, scales};
 
 /// Name of the allocation in errors.
 const WHAT: &str = "the cache";
@@ -33,6 +33,7 @@ pub(crate) fn create(
         let what = format!("keys and values of {:?}", desc.kv_type);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
     }
+    // An unknown rope is refused before memory is allocated, since memory is never freed.
     for layer in &desc.layers {
         if let CacheLayer::Kv { rope: Some(rope), .. } = layer {
             resources.rope(*rope)?;
@@ -50,20 +51,8 @@ pub(crate) fn create(
     let Blocks { whole, blocks, arena } = context.allocate_blocks(WHAT, &blocks)?;
     zeroed(whole)?;
     let mut blocks = blocks.into_iter();
-    let mut layers = Vec::with_capacity(desc.layers.len());
-    for (layer, bytes) in desc.layers.iter().zip(&sizes) {
-        let own: Vec<_> = blocks.by_ref().take(bytes.len()).collect();
-        layers.extend(match (layer, &own[..]) {
-            (CacheLayer::Kv { .. }, &[keys, values]) => {
-                Some(LayerMemory::Kv { keys, values, scales: None })
-            }
-            (CacheLayer::Kv { .. }, &[keys, values, key_scales, value_scales]) => {
-                let scales = Some([key_scales, value_scales]);
-                Some(LayerMemory::Kv { keys, values, scales })
-            }
-            (_, own) => own.first().map(|states| LayerMemory::States { states: *states }),
-        });
-    }
+    let layer = |bytes: &Vec<usize>| blocks.by_ref().take(bytes.len()).collect();
+    let layers: Vec<Vec<_>> = sizes.iter().map(layer).collect();
     let last_sampled = zeroed(context.allocate("last sampled tokens", 4 * sequences)?)?;
     let recent = zeroed(context.allocate("recent tokens", recent_bytes)?)?;
     let table_bytes = layers.len() * size_of::<LayerRef>();
@@ -136,15 +125,15 @@ pub(crate) fn load_kernels(kernels: &mut Kernels, context: &Context) -> Result<(
 /// The layer table that the cache kernels read.
 pub(crate) fn layer_table(
     desc: &CacheDesc,
-    layers: &[LayerMemory],
+    layers: &[Vec<DeviceMemory>],
     resources: &Resources,
 ) -> Result<Vec<LayerRef>, DeviceError> {
-    let layer = |(desc, memory): (&CacheLayer, &LayerMemory)| {
+    let layer = |(desc, blocks): (&CacheLayer, &Vec<DeviceMemory>)| {
         let mut layer = LayerRef::default();
-        match (*desc, memory) {
-            (CacheLayer::Kv { kv_heads, head_dim, rope }, LayerMemory::Kv { keys, values, .. }) => {
+        match (*desc, &blocks[..]) {
+            (CacheLayer::Kv { kv_heads, head_dim, rope }, [keys, values, ..]) => {
                 (layer.keys, layer.values) = (keys.address(), values.address());
-                [layer.key_scales, layer.value_scales] = memory.scales();
+                [layer.key_scales, layer.value_scales] = scales(blocks);
                 (layer.kv_heads, layer.head_dim) = (kv_heads, head_dim);
                 if let Some(rope) = rope {
                     let rope = resources.rope(rope)?;
@@ -153,11 +142,11 @@ pub(crate) fn layer_table(
                     layer.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
                 }
             }
-            (CacheLayer::ShortConv { width, taps }, LayerMemory::States { states }) => {
+            (CacheLayer::ShortConv { width, taps }, [states]) => {
                 layer.state = states.address();
                 layer.state_numbers = width * taps.saturating_sub(1);
             }
-            (CacheLayer::DeltaNet(shape), LayerMemory::States { states }) => {
+            (CacheLayer::DeltaNet(shape), [states]) => {
                 layer.state = states.address();
                 layer.state_numbers = DeltaState::of(shape).map_or(0, |state| state.numbers);
             }
@@ -176,8 +165,7 @@ pub(crate) fn run_cache_ops(
     cache: &Cache,
     commands: &[CacheCommand],
 ) -> Result<(), DeviceError> {
-    let refused = |command: &&CacheCommand| !fits(&cache.desc, command);
-    if let Some(command) = commands.iter().find(refused) {
+    if let Some(command) = commands.iter().find(|command| !cache.desc.allows(command)) {
         return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
     }
     for command in commands {
@@ -186,24 +174,6 @@ pub(crate) fn run_cache_ops(
         enqueue(context, stream, &[Launch::new(function, grid, threads, &params)])?;
     }
     Ok(())
-}
-
-/// Whether all pages, cells and sequences of a command exist.
-fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
-    match *command {
-        CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
-        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
-            let ends = |cell: u32| cell.checked_add(cells).is_some_and(|e| e <= desc.page_tokens);
-            let ordered = from_page != to_page || to_cell <= from_cell;
-            from_page.max(to_page) < desc.pages && ends(from_cell) && ends(to_cell) && ordered
-        }
-        CacheCommand::ShiftRecent { sequence, from, end, turn } => {
-            let starts = i64::from(from) + i64::from(turn) >= 0;
-            sequence < desc.max_sequences && from <= end && starts
-        }
-        CacheCommand::CopySequence { from, to } => from.max(to) < desc.max_sequences,
-        CacheCommand::ClearSequence { sequence } => sequence < desc.max_sequences,
-    }
 }
 
 /// Blocks that copy the state of one layer: a state of DeltaNet has up to some megabytes.

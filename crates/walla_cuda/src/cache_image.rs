@@ -1,51 +1,18 @@
 //! Copies of cache contents in host memory.
 
-use walla_device::{
-    CacheDesc, CacheImage, CacheLayer, CachePart, DeviceError, ImageNumber, ImagePart, ImageState,
-    KvType,
-};
+use walla_device::{CacheDesc, CacheImage, CacheLayer, CachePart, CopyDirection, DeviceError};
 use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
 use crate::lower::DeltaState;
-use crate::resources::{Cache, LayerMemory};
+use crate::resources::Cache;
 
 /// Bytes of a sequence's recent tokens.
 const RECENT_BYTES: usize = 4 * MAX_PENALTY_WINDOW as usize;
 
-/// Direction of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    FromCache,
-    ToCache,
-}
-
 /// Layout of an image.
 pub(crate) fn layout(desc: &CacheDesc) -> CacheImage {
-    let number = match desc.kv_type {
-        KvType::F16 => ImageNumber::F16,
-        KvType::Q8 => ImageNumber::Bytes(1),
-        _ => ImageNumber::F32,
-    };
-    let mut image = CacheImage {
-        layout: "cuda 1",
-        page_tokens: desc.page_tokens,
-        parts: Vec::new(),
-        states: Vec::new(),
-    };
-    for layer in &desc.layers {
-        if let CacheLayer::Kv { kv_heads: heads, head_dim: numbers, .. } = *layer {
-            let part = ImagePart { heads, numbers, number, cells_last: false };
-            image.parts.extend([part; 2]);
-            if desc.kv_type.scale_bytes() > 0 {
-                let (numbers, number) = (1, ImageNumber::F16);
-                image.parts.extend([ImagePart { heads, numbers, number, cells_last: false }; 2]);
-            }
-        }
-        let state = |bytes| ImageState { bytes, number: ImageNumber::F32 };
-        image.states.extend(state_bytes(layer).map(state));
-    }
-    image
+    CacheImage::new("cuda 1", desc, false, state_bytes)
 }
 
 /// Bytes of the state of one sequence in a recurrent layer.
@@ -63,7 +30,7 @@ struct Copy<'a> {
     context: &'a Context,
     stream: Stream,
     host: &'a PinnedMemory,
-    direction: Direction,
+    direction: CopyDirection,
 }
 
 impl Copy<'_> {
@@ -76,8 +43,8 @@ impl Copy<'_> {
         let image = (self.host, image);
         match self.direction {
             _ if bytes == 0 => Ok(()),
-            Direction::FromCache => self.context.download(self.stream, cache, image, bytes),
-            Direction::ToCache => self.context.upload(self.stream, image, cache, bytes),
+            CopyDirection::FromCache => self.context.download(self.stream, cache, image, bytes),
+            CopyDirection::ToCache => self.context.upload(self.stream, image, cache, bytes),
         }
     }
 
@@ -106,7 +73,7 @@ pub(crate) fn copy_part(
     cache: &Cache,
     part: &CachePart<'_>,
     (host, offset): (&PinnedMemory, usize),
-    direction: Direction,
+    direction: CopyDirection,
 ) -> Result<(), DeviceError> {
     let (copy, desc) = (Copy { context, stream, host, direction }, &cache.desc);
     let outside = || DeviceError::Invalid(format!("{part:?} reaches outside the cache"));
@@ -116,31 +83,21 @@ pub(crate) fn copy_part(
             if pages.iter().any(|page| *page >= desc.pages) {
                 return Err(outside());
             }
-            for (layer, memory) in desc.layers.iter().zip(&cache.layers) {
-                let (
-                    CacheLayer::Kv { kv_heads, head_dim, .. },
-                    LayerMemory::Kv { keys, values, scales },
-                ) = (*layer, memory)
-                else {
-                    continue;
-                };
+            for (layer, blocks) in desc.layers.iter().zip(&cache.layers) {
+                let CacheLayer::Kv { kv_heads, head_dim, .. } = *layer else { continue };
                 let cells = kv_heads as usize * desc.page_tokens as usize;
                 let numbers = cells * head_dim as usize * desc.kv_type.bytes();
-                for memory in [keys, values] {
-                    copy.pages(pages, memory, numbers, &mut image)?;
-                }
-                for memory in scales.iter().flatten() {
-                    copy.pages(pages, memory, cells * desc.kv_type.scale_bytes(), &mut image)?;
+                let scales = cells * desc.kv_type.scale_bytes();
+                for (memory, page_bytes) in blocks.iter().zip([numbers, numbers, scales, scales]) {
+                    copy.pages(pages, memory, page_bytes, &mut image)?;
                 }
             }
             Ok(())
         }
         CachePart::State { sequence, index } => {
             let layers = desc.layers.iter().zip(&cache.layers);
-            let mut states = layers.filter_map(|(layer, memory)| match memory {
-                LayerMemory::States { states } => Some((state_bytes(layer)?, states)),
-                LayerMemory::Kv { .. } => None,
-            });
+            let mut states =
+                layers.filter_map(|(layer, blocks)| Some((state_bytes(layer)?, blocks.first()?)));
             let state = states.nth(index as usize).filter(|_| sequence < desc.max_sequences);
             let (bytes, states) = state.ok_or_else(outside)?;
             copy.enqueue((states, sequence as usize * bytes), image, bytes)

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use walla_device::step::ResultHeader;
-use walla_device::{BufferId, CompletionFlag, Device, DeviceError, EventId, GraphId, HostId};
+use walla_device::{CompletionFlag, Device, DeviceError, EventId, GraphId, StreamId};
 
 use crate::device::CudaDevice;
 use crate::resources::{Host, Resources, Word, Written, unknown};
@@ -18,7 +18,7 @@ use crate::resources::{Host, Resources, Word, Written, unknown};
 const MAX_MISSES: u32 = 32;
 
 /// Result blocks of one mapped allocation: at most the slots of an executor's ring.
-const MAX_BLOCKS: usize = 64;
+pub(crate) const MAX_BLOCKS: usize = 64;
 
 impl Resources {
     /// Whether all programs that wrote this range of mapped memory have completed.
@@ -31,26 +31,10 @@ impl Resources {
 }
 
 impl CudaDevice {
-    /// Allocates mapped memory and returns its device and host handles.
-    pub(crate) fn map_memory(
-        &mut self,
-        what: &str,
-        bytes: usize,
-    ) -> Result<(BufferId, HostId), DeviceError> {
-        let memory = self.context.allocate_pinned(what, bytes)?;
-        self.used.host_bytes += memory.bytes() as u64;
-        let buffer = BufferId(self.resources.buffers.len() as u32);
-        let host = HostId(self.resources.hosts.len() as u32);
-        self.resources.buffers.push(memory.mapped());
-        let written = Some(Vec::with_capacity(MAX_BLOCKS));
-        self.resources.hosts.push(Host { memory, copies: Vec::new(), written });
-        Ok((buffer, host))
-    }
-
     /// Launches a program and registers its completion flag.
     pub(crate) fn launch_with_flag_of(
         &mut self,
-        stream: walla_device::StreamId,
+        stream: StreamId,
         graph: GraphId,
         watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
@@ -96,6 +80,7 @@ impl CudaDevice {
             // The query reports a broken device.
             let raw = self.resources.stream(stream)?.raw;
             let is_idle = self.context.stream_is_idle(raw)?;
+            // Read again: the program may have ended between the first look and the query.
             is_there = stands(self)?;
             if is_idle && !is_there {
                 let reason =

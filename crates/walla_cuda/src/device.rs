@@ -2,20 +2,21 @@ mod programs;
 mod step_ring;
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag, Device,
-    DeviceCounters, DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId,
-    MatrixDesc, MatrixId, MemoryUse, OpKind, OpenOptions, Prepared, Program, RopeDesc, RopeId,
-    StreamId, StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag,
+    CopyDirection, Device, DeviceCounters, DeviceError, DeviceInfo, DeviceKind, EventId,
+    GraphFallbacks, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, OpKind, OpenOptions,
+    Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache;
-use crate::cache_image::{self, Direction};
+use crate::cache_image;
+use crate::completion_flag::MAX_BLOCKS;
 use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::{LoadSettings, Staging};
-use crate::lower::{Lowering, WARPGROUP_KERNELS, Workspace};
+use crate::lower::{WARPGROUP_KERNELS, Workspace};
 use crate::measure;
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
@@ -139,6 +140,7 @@ impl CudaDevice {
 
     /// Refuses if a copy of this host buffer may still be in flight.
     fn host_is_free(&mut self, id: HostId) -> Result<(), DeviceError> {
+        // By index, because `reached` changes the streams meanwhile.
         for i in 0..self.resources.host(id)?.copies.len() {
             let (stream, ticket) = self.resources.host(id)?.copies[i];
             if self.resources.has_reached(stream, ticket) {
@@ -164,7 +166,7 @@ impl CudaDevice {
         cache: CacheId,
         part: &CachePart<'_>,
         (host, offset): (HostId, usize),
-        direction: Direction,
+        direction: CopyDirection,
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
         let memory = (&self.resources.host(host)?.memory, offset);
@@ -307,7 +309,12 @@ impl Device for CudaDevice {
         what: &str,
         bytes: usize,
     ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
-        self.map_memory(what, bytes).map(Some)
+        let memory = self.context.allocate_pinned(what, bytes)?;
+        self.used.host_bytes += memory.bytes() as u64;
+        let buffer = add(&mut self.resources.buffers, memory.mapped());
+        let written = Some(Vec::with_capacity(MAX_BLOCKS));
+        let host = Host { memory, copies: Vec::new(), written };
+        Ok(Some((BufferId(buffer), HostId(add(&mut self.resources.hosts, host)))))
     }
 
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
@@ -324,29 +331,28 @@ impl Device for CudaDevice {
         // Copies of weights may still be in flight.
         self.context.synchronize()?;
         self.staging.release_buffers();
-        let facts = &self.context.gpu().facts;
-        let workspace = Workspace::of(&self.resources, facts, self.warpgroups, &programs)?;
-        let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
+        // Lowered twice: the launches of this first pass have no addresses and are dropped. Step
+        // rings come before it, because the first kernel takes their addresses.
+        let mut workspace = Workspace::new(&programs);
+        for program in &programs {
+            self.prepare_step_ring(program)?;
+            self.lower(program, &mut workspace)?;
+        }
+        let bytes = workspace.place(0);
+        let memory = self.zeroed(self.context.allocate("workspace", bytes)?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
+        workspace.place(memory.address());
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
             let step_ring = self.prepare_step_ring(program)?;
-            let lowering = Lowering::new(
-                &self.info.name,
-                &self.context,
-                &mut self.kernels,
-                &self.resources,
-                program,
-                (&workspace, memory.address()),
-                self.warpgroups,
-            );
-            let launches = lowering.launches()?;
+            let launches = self.lower(program, &mut workspace)?;
             let (graph, mode) = self.capture_program(&launches)?;
             let result_bytes = program.layout.result_bytes();
             let program = ProgramState { launches, result_bytes, graph, step_ring };
             let graph = GraphId(add(&mut self.resources.programs, program));
             prepared.push(Prepared { graph, mode });
         }
+        debug_assert_eq!(workspace.place(0), bytes, "both passes use the same sizes");
         self.context.synchronize()?;
         Ok(prepared)
     }
@@ -400,6 +406,7 @@ impl Device for CudaDevice {
             let target = self.resources.buffer(to)?;
             self.fetch.upload(&self.context, raw, source, target, bytes)?;
         }
+        // A deferred copy counts too. Its launch counts it again, with a later ticket.
         self.resources.copy_enqueued(from, stream, ticket);
         Ok(())
     }
@@ -455,7 +462,7 @@ impl Device for CudaDevice {
         part: &CachePart<'_>,
         to: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part(stream, cache, part, to, Direction::FromCache)
+        self.copy_part(stream, cache, part, to, CopyDirection::FromCache)
     }
 
     fn write_cache(
@@ -465,7 +472,7 @@ impl Device for CudaDevice {
         part: &CachePart<'_>,
         from: (HostId, usize),
     ) -> Result<(), DeviceError> {
-        self.copy_part(stream, cache, part, from, Direction::ToCache)
+        self.copy_part(stream, cache, part, from, CopyDirection::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
@@ -473,6 +480,7 @@ impl Device for CudaDevice {
         let state =
             self.resources.events.get_mut(event.0 as usize).ok_or_else(|| unknown(&event))?;
         self.context.record(raw, state.raw)?;
+        // From now on this record completes the event, not the completion flag of an earlier step.
         state.recorded = Some((stream, ticket));
         state.word = None;
         Ok(())
@@ -504,6 +512,7 @@ impl Device for CudaDevice {
 
     fn synchronize(&mut self) -> Result<(), DeviceError> {
         self.context.synchronize()?;
+        // Host buffers are free from here on without a query.
         for stream in &mut self.resources.streams {
             stream.completed = stream.enqueued;
         }

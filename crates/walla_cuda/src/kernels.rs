@@ -44,6 +44,7 @@ impl Kernels {
         let failed = |reason| DeviceError::Failed { call: "unpacking kernels", reason };
         let archive = image.unpack().map_err(failed)?;
         let mut kernels = Self { archive, modules: BTreeMap::new(), functions: BTreeMap::new() };
+        // All files of an image have one version, which the driver accepts or refuses.
         kernels.module(context, "embed")?;
         Ok(kernels)
     }

@@ -45,18 +45,12 @@ const LOOK_AFTER: Duration = Duration::from_micros(50);
 const HOST_TABLE_BYTES_MIN: usize = 64 << 20;
 
 /// How weights are loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadSettings {
     /// Repacking threads. Default: half of the cores.
     pub(crate) threads: Option<usize>,
-    /// Size from which tables stay in host memory.
-    pub(crate) host_table_bytes_min: usize,
-}
-
-impl Default for LoadSettings {
-    fn default() -> Self {
-        Self { threads: None, host_table_bytes_min: HOST_TABLE_BYTES_MIN }
-    }
+    /// Size from which tables stay in host memory. Default: [`HOST_TABLE_BYTES_MIN`].
+    pub(crate) host_table_bytes_min: Option<usize>,
 }
 
 /// Memory that holds a matrix, which kernels read at its address.
@@ -100,7 +94,7 @@ impl Staging {
         Ok(Self {
             stream: context.create_stream(StreamPriority::Low)?,
             workers,
-            host_table_bytes_min,
+            host_table_bytes_min: host_table_bytes_min.unwrap_or(HOST_TABLE_BYTES_MIN),
             host_bytes: free.iter().map(|piece| piece.memory.bytes() as u64).sum(),
             copying: VecDeque::with_capacity(free.len()),
             free,
@@ -156,6 +150,7 @@ impl Staging {
         // A small matrix is divided evenly, but not into parts too small for a thread.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(max_tiles);
+        // Taken, because `load_parts` borrows all of `self`. Put back before its error is returned.
         let buffers = std::mem::take(&mut self.buffers);
         // No type takes more bytes in the file than in a tile, so a part is at most as large as a
         // piece.
@@ -354,6 +349,7 @@ impl Staging {
 
     /// Recovers the pieces whose copies have completed.
     fn reclaim(&mut self, context: &Context) -> Result<(), DeviceError> {
+        // Copies of one stream end in order: if the first has not ended, no later one has.
         while let Some(piece) = self.copying.front() {
             if !context.event_is_complete(piece.copied)? {
                 break;

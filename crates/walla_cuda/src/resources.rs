@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use walla_device::{
-    BufferId, CacheDesc, CacheId, DeviceError, EventId, HostId, MatrixId, MatrixUse, RopeId,
-    StreamId, VectorId,
+    BufferId, CacheDesc, CacheId, CacheLayer, DeviceError, EventId, HostId, MatrixId, MatrixUse,
+    RopeId, StreamId, VectorId,
 };
 use walla_types::{RopePairs, TensorType};
 
@@ -45,32 +45,15 @@ pub(crate) struct Rope {
     pub(crate) pairs: RopePairs,
 }
 
-/// Cache memory of one layer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LayerMemory {
-    /// Keys and values: `[pages, kv_heads, page_tokens, head_dim]` each. Scales of 8-bit pages:
-    /// `[pages, kv_heads, page_tokens]` each.
-    Kv { keys: DeviceMemory, values: DeviceMemory, scales: Option<[DeviceMemory; 2]> },
-    /// States of sequences, f32: `[sequences, taps - 1, width]` of a convolution, `[sequences,
-    /// numbers]` of DeltaNet (kernels/layer/delta_net.cu).
-    States { states: DeviceMemory },
-}
-
-impl LayerMemory {
-    /// Addresses of the scales of keys and values; zeros without scales.
-    pub(crate) fn scales(&self) -> [Address; 2] {
-        match self {
-            Self::Kv { scales: Some(scales), .. } => scales.map(|memory| memory.address()),
-            Self::Kv { .. } | Self::States { .. } => [0; 2],
-        }
-    }
-}
-
 /// A cache and its memory.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) desc: CacheDesc,
-    pub(crate) layers: Vec<LayerMemory>,
+    /// Blocks of each layer. Keys and values: `[pages, kv_heads, page_tokens, head_dim]` each, then
+    /// the scales of 8-bit pages: `[pages, kv_heads, page_tokens]` each. Or states of sequences,
+    /// f32: `[sequences, taps - 1, width]` of a convolution, `[sequences, numbers]` of DeltaNet
+    /// (kernels/layer/delta_net.cu).
+    pub(crate) layers: Vec<Vec<DeviceMemory>>,
     /// Arena of the layers, if memory behind their last pages can be unmapped.
     pub(crate) arena: Option<ArenaId>,
     /// Layer table that the cache kernels read.
@@ -79,6 +62,19 @@ pub(crate) struct Cache {
     pub(crate) last_sampled: DeviceMemory,
     /// `[sequences, MAX_PENALTY_WINDOW]` u32.
     pub(crate) recent: DeviceMemory,
+}
+
+impl Cache {
+    /// A layer and its blocks.
+    pub(crate) fn layer(&self, index: u32) -> Option<(&CacheLayer, &[DeviceMemory])> {
+        let index = index as usize;
+        Some((self.desc.layers.get(index)?, self.layers.get(index)?))
+    }
+}
+
+/// Addresses of the scales of a layer's keys and values; zeros without scales.
+pub(crate) fn scales(blocks: &[DeviceMemory]) -> [Address; 2] {
+    [2, 3].map(|block| blocks.get(block).map_or(0, DeviceMemory::address))
 }
 
 /// Waits that a stream remembers. Older ones are forgotten, which only costs a driver query.
@@ -232,6 +228,7 @@ impl Resources {
         let recorded = self.events.get(event.0 as usize).and_then(|event| event.recorded);
         let stream = self.streams.get_mut(id.0 as usize);
         if let (Some((other, other_ticket)), Some(stream)) = (recorded, stream)
+// Work of one stream is ordered without waits.
             && other != id
         {
             if stream.waits.len() == MAX_WAITS {
@@ -250,6 +247,7 @@ impl Resources {
     /// Records a copy from or to a host buffer.
     pub(crate) fn copy_enqueued(&mut self, host: HostId, stream: StreamId, ticket: u64) {
         if let Some(host) = self.hosts.get_mut(host.0 as usize) {
+            // The latest ticket of a stream covers its earlier ones, so the list stays short.
             host.copies.retain(|(other, _)| *other != stream);
             host.copies.push((stream, ticket));
         }

@@ -142,6 +142,7 @@ impl StepRing {
         self.launches[Self::index(self.count)] = Some(launch);
         self.word(offset_of!(StepDescriptor, from)).store(from, Ordering::Relaxed);
         self.word(offset_of!(StepDescriptor, words)).store(words, Ordering::Relaxed);
+        // The number last: the device reads the other words only if it finds the number.
         self.word(offset_of!(StepDescriptor, number)).store(self.count, Ordering::Release);
     }
 

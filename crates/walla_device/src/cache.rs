@@ -1,3 +1,5 @@
+use walla_types::CacheCommand;
+
 use crate::handles::RopeId;
 use crate::op::DeltaShape;
 
@@ -94,57 +96,25 @@ impl CacheDesc {
         });
         token.sum::<u64>() * u64::from(self.page_tokens)
     }
-}
 
-/// Cache operations between steps, executed in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheCommand {
-    /// Copies a whole page in every layer (copy on write).
-    CopyPage {
-        /// Source page.
-        from: u32,
-        /// Destination page.
-        to: u32,
-    },
-    /// Moves cells of one page to another location in every layer and rotates their keys by `turn`
-    /// positions. Source and destination may overlap only if they are the same page and the
-    /// destination is not after the source.
-    MoveCells {
-        /// Source page.
-        from_page: u32,
-        /// First source cell in its page.
-        from_cell: u32,
-        /// Destination page.
-        to_page: u32,
-        /// First destination cell in its page.
-        to_cell: u32,
-        /// Number of cells.
-        cells: u32,
-        /// Change of the tokens' positions (negative: towards the start).
-        turn: i32,
-    },
-    /// Re-indexes the recent tokens after cells were moved: the token at position `p >= from` is
-    /// now at `p + turn`.
-    ShiftRecent {
-        /// The sequence.
-        sequence: u32,
-        /// First old position.
-        from: u32,
-        /// End of the old positions, exclusive.
-        end: u32,
-        /// Change of the positions.
-        turn: i32,
-    },
-    /// Copies states of recurrent layers, last sampled token and recent tokens.
-    CopySequence {
-        /// Source sequence.
-        from: u32,
-        /// Destination sequence.
-        to: u32,
-    },
-    /// Zeroes states of recurrent layers, last sampled token and recent tokens.
-    ClearSequence {
-        /// The sequence.
-        sequence: u32,
-    },
+    /// Whether all pages, cells and sequences of a command exist, and moved cells do not overwrite
+    /// cells that are still to be moved.
+    #[must_use]
+    pub fn allows(&self, command: &CacheCommand) -> bool {
+        match *command {
+            CacheCommand::CopyPage { from, to } => from.max(to) < self.pages,
+            CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
+                let ends =
+                    |cell: u32| cell.checked_add(cells).is_some_and(|end| end <= self.page_tokens);
+                let ordered = from_page != to_page || to_cell <= from_cell;
+                from_page.max(to_page) < self.pages && ends(from_cell) && ends(to_cell) && ordered
+            }
+            CacheCommand::ShiftRecent { sequence, from, end, turn } => {
+                let starts = i64::from(from) + i64::from(turn) >= 0;
+                sequence < self.max_sequences && from <= end && starts
+            }
+            CacheCommand::CopySequence { from, to } => from.max(to) < self.max_sequences,
+            CacheCommand::ClearSequence { sequence } => sequence < self.max_sequences,
+        }
+    }
 }

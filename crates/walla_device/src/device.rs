@@ -1,6 +1,6 @@
-use walla_types::{RopePairs, TensorType};
+use walla_types::{CacheCommand, RopePairs, TensorType};
 
-use crate::cache::{CacheCommand, CacheDesc};
+use crate::cache::CacheDesc;
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::error::DeviceError;
 use crate::handles::{
@@ -316,6 +316,7 @@ pub trait Device: Send {
     /// calling thread instead.
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DeviceError> {
         while !self.poll(event)? {
+            // Not a spin: the device may need this processor.
             std::thread::yield_now();
         }
         Ok(())

@@ -1,5 +1,16 @@
 //! Copies of cache contents in host memory, for files.
 
+use crate::cache::{CacheDesc, CacheLayer, KvType};
+
+/// Direction of a copy of a part of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyDirection {
+    /// To a host buffer.
+    FromCache,
+    /// From a host buffer.
+    ToCache,
+}
+
 /// A part of a cache that is copied between the device and a host buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePart<'a> {
@@ -133,6 +144,38 @@ pub struct CacheImage {
 }
 
 impl CacheImage {
+    /// The layout of a cache. `keys_last`: keys have their [cells last](ImagePart::cells_last).
+    /// `state_bytes`: length of the state of a recurrent layer.
+    #[must_use]
+    pub fn new(
+        layout: &'static str,
+        desc: &CacheDesc,
+        keys_last: bool,
+        state_bytes: impl Fn(&CacheLayer) -> Option<usize>,
+    ) -> Self {
+        let number = match desc.kv_type {
+            KvType::F32 => ImageNumber::F32,
+            KvType::F16 => ImageNumber::F16,
+            KvType::Q8 => ImageNumber::Bytes(1),
+        };
+        // The order of parts is the format of files: devices and readers rely on it.
+        let (mut parts, mut states) = (Vec::new(), Vec::new());
+        for layer in &desc.layers {
+            if let CacheLayer::Kv { kv_heads: heads, head_dim: numbers, .. } = *layer {
+                let part = |cells_last| ImagePart { heads, numbers, number, cells_last };
+                parts.extend([part(keys_last), part(false)]);
+                if desc.kv_type.scale_bytes() > 0 {
+                    let (numbers, number) = (1, ImageNumber::F16);
+                    parts.extend([ImagePart { heads, numbers, number, cells_last: false }; 2]);
+                }
+            } else {
+                let state = |bytes| ImageState { bytes, number: ImageNumber::F32 };
+                states.extend(state_bytes(layer).map(state));
+            }
+        }
+        Self { layout, page_tokens: desc.page_tokens, parts, states }
+    }
+
     /// Bytes of a part of one page.
     #[must_use]
     pub fn part_bytes(&self, part: &ImagePart) -> usize {

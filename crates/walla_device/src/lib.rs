@@ -40,14 +40,14 @@ mod handles;
 mod image;
 mod info;
 mod lost;
-mod op;
+pub mod op;
 mod philox;
 mod registry;
 mod sharing;
 pub mod step;
 mod weights;
 
-pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
+pub use cache::{CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
     CompletionFlag, Device, LaunchMode, MatrixDesc, MatrixUse, MemoryUse, Prepared, RopeDesc,
@@ -57,7 +57,7 @@ pub use error::DeviceError;
 pub use handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
-pub use image::{CacheImage, CachePart, ImageNumber, ImagePart, ImageState};
+pub use image::{CacheImage, CachePart, CopyDirection, ImageNumber, ImagePart, ImageState};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use lost::abandon;
 pub use op::{
@@ -66,4 +66,5 @@ pub use op::{
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};
+pub use walla_types::CacheCommand;
 pub use weights::WeightSource;

@@ -1,6 +1,10 @@
-use crate::cache::{CacheCommand, CacheDesc};
+use walla_types::CacheCommand;
+
+use crate::cache::CacheDesc;
 use crate::counters::{DeviceCounters, GraphFallbacks};
-use crate::device::{Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority};
+use crate::device::{
+    CompletionFlag, Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,
+};
 use crate::error::DeviceError;
 use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
@@ -36,10 +40,13 @@ pub fn abandon(device: &mut Box<dyn Device>, reason: &str) {
     std::mem::forget(std::mem::replace(device, Box::new(lost)));
 }
 
-impl LostDevice {
-    fn lost<T>(&self, call: &'static str) -> Result<T, DeviceError> {
-        Err(DeviceError::Lost { call, reason: self.reason.clone() })
-    }
+/// Calls that return [`DeviceError::Lost`] for all arguments.
+macro_rules! lost {
+    ($(fn $call:ident($($arg:ty),*) -> $result:ty;)*) => {$(
+        fn $call(&mut self, $(_: $arg),*) -> Result<$result, DeviceError> {
+            Err(DeviceError::Lost { call: stringify!($call), reason: self.reason.clone() })
+        }
+    )*};
 }
 
 impl Device for LostDevice {
@@ -59,130 +66,31 @@ impl Device for LostDevice {
         self.graph_fallbacks
     }
 
-    fn load_matrix(
-        &mut self,
-        _: &MatrixDesc<'_>,
-        _: &dyn WeightSource,
-    ) -> Result<MatrixId, DeviceError> {
-        self.lost("load_matrix")
-    }
-
-    fn load_vector(&mut self, _: &str, _: &[f32]) -> Result<VectorId, DeviceError> {
-        self.lost("load_vector")
-    }
-
-    fn load_rope(&mut self, _: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
-        self.lost("load_rope")
-    }
-
-    fn create_cache(&mut self, _: &CacheDesc) -> Result<CacheId, DeviceError> {
-        self.lost("create_cache")
-    }
-
-    fn resize_cache(&mut self, _: CacheId, _: u32) -> Result<(), DeviceError> {
-        self.lost("resize_cache")
-    }
-
-    fn create_buffer(&mut self, _: &str, _: usize) -> Result<BufferId, DeviceError> {
-        self.lost("create_buffer")
-    }
-
-    fn create_host(&mut self, _: &str, _: usize) -> Result<HostId, DeviceError> {
-        self.lost("create_host")
-    }
-
-    fn create_stream(&mut self, _: StreamPriority) -> Result<StreamId, DeviceError> {
-        self.lost("create_stream")
-    }
-
-    fn create_event(&mut self) -> Result<EventId, DeviceError> {
-        self.lost("create_event")
-    }
-
-    fn prepare(&mut self, _: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
-        self.lost("prepare")
-    }
-
-    fn write_host(
-        &mut self,
-        _: HostId,
-        _: usize,
-        _: usize,
-        _: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), DeviceError> {
-        self.lost("write_host")
-    }
-
-    fn read_host(
-        &mut self,
-        _: HostId,
-        _: usize,
-        _: usize,
-        _: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), DeviceError> {
-        self.lost("read_host")
-    }
-
-    fn upload(&mut self, _: StreamId, _: HostId, _: BufferId, _: usize) -> Result<(), DeviceError> {
-        self.lost("upload")
-    }
-
-    fn download(
-        &mut self,
-        _: StreamId,
-        _: (BufferId, usize),
-        _: (HostId, usize),
-        _: usize,
-    ) -> Result<(), DeviceError> {
-        self.lost("download")
-    }
-
-    fn launch(&mut self, _: StreamId, _: GraphId) -> Result<(), DeviceError> {
-        self.lost("launch")
-    }
-
-    fn run_cache_ops(
-        &mut self,
-        _: StreamId,
-        _: CacheId,
-        _: &[CacheCommand],
-    ) -> Result<(), DeviceError> {
-        self.lost("run_cache_ops")
-    }
-
-    fn read_cache(
-        &mut self,
-        _: StreamId,
-        _: CacheId,
-        _: &CachePart<'_>,
-        _: (HostId, usize),
-    ) -> Result<(), DeviceError> {
-        self.lost("read_cache")
-    }
-
-    fn write_cache(
-        &mut self,
-        _: StreamId,
-        _: CacheId,
-        _: &CachePart<'_>,
-        _: (HostId, usize),
-    ) -> Result<(), DeviceError> {
-        self.lost("write_cache")
-    }
-
-    fn record(&mut self, _: StreamId, _: EventId) -> Result<(), DeviceError> {
-        self.lost("record")
-    }
-
-    fn wait(&mut self, _: StreamId, _: EventId) -> Result<(), DeviceError> {
-        self.lost("wait")
-    }
-
-    fn poll(&mut self, _: EventId) -> Result<bool, DeviceError> {
-        self.lost("poll")
-    }
-
-    fn synchronize(&mut self) -> Result<(), DeviceError> {
-        self.lost("synchronise")
+    lost! {
+        fn read_bytes_per_second() -> Option<f64>;
+        fn load_matrix(&MatrixDesc<'_>, &dyn WeightSource) -> MatrixId;
+        fn load_vector(&str, &[f32]) -> VectorId;
+        fn load_rope(&RopeDesc<'_>) -> RopeId;
+        fn create_cache(&CacheDesc) -> CacheId;
+        fn resize_cache(CacheId, u32) -> ();
+        fn create_buffer(&str, usize) -> BufferId;
+        fn create_host(&str, usize) -> HostId;
+        fn create_mapped(&str, usize) -> Option<(BufferId, HostId)>;
+        fn create_stream(StreamPriority) -> StreamId;
+        fn create_event() -> EventId;
+        fn prepare(Vec<Program>) -> Vec<Prepared>;
+        fn write_host(HostId, usize, usize, &mut dyn FnMut(&mut [u8])) -> ();
+        fn read_host(HostId, usize, usize, &mut dyn FnMut(&[u8])) -> ();
+        fn upload(StreamId, HostId, BufferId, usize) -> ();
+        fn download(StreamId, (BufferId, usize), (HostId, usize), usize) -> ();
+        fn launch(StreamId, GraphId) -> ();
+        fn launch_with_flag(StreamId, GraphId, &CompletionFlag) -> ();
+        fn run_cache_ops(StreamId, CacheId, &[CacheCommand]) -> ();
+        fn read_cache(StreamId, CacheId, &CachePart<'_>, (HostId, usize)) -> ();
+        fn write_cache(StreamId, CacheId, &CachePart<'_>, (HostId, usize)) -> ();
+        fn record(StreamId, EventId) -> ();
+        fn wait(StreamId, EventId) -> ();
+        fn poll(EventId) -> bool;
+        fn synchronize() -> ();
     }
 }

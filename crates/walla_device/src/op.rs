@@ -1,3 +1,5 @@
+//! Operations of a program.
+
 use std::fmt;
 
 use walla_types::{Activation, ExpertScore, PositionScale};
@@ -88,274 +90,326 @@ impl DeltaShape {
     }
 }
 
+/// `x[r] = table[token(r)] * scale`. The token is the row's own, or the last sampled one of its
+/// sequence if the row's token is negative. It is also written to the sequence's recent tokens
+/// at the row's position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Embed {
+    /// `[vocab, width]`.
+    pub table: MatrixId,
+    /// Scale factor of the row.
+    pub scale: f32,
+    /// Result.
+    pub x: Slot,
+}
+
+/// The inputs of each layer, from a table and from the hidden state:
+///
+/// ```text
+/// p = P x[r]                              [layers * width]
+/// e[r] = norm(p_l) + table_scale * table[token(r)]_l      for each part l of `width` numbers
+/// ```
+///
+/// The width is that of the norm. The token is that of [`Embed`]. The table is
+/// only gathered, and large: a device may keep it in host memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Hidden state: the result of [`Embed`](Self::Embed).
+    pub x: Slot,
+    /// `[vocab, layers * width]`.
+    pub table: MatrixId,
+    /// Factor of the table's row.
+    pub table_scale: f32,
+    /// `P`: `[layers * width, width of x]`.
+    pub projection: Linear,
+    /// Norm of each part of the product.
+    pub norm: Norm,
+    /// Result: `[rows, layers * width]`.
+    pub e: Slot,
+}
+
+/// `h[r] = activation(W x[r]) * e[r][first .. first + width of h]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateInput {
+    /// Hidden state. It is not normalised.
+    pub x: Slot,
+    /// `[width of h, width]`.
+    pub linear: Linear,
+    /// Activation.
+    pub activation: Activation,
+    /// Result of [`LayerInputs`](Self::LayerInputs).
+    pub e: Slot,
+    /// First column of `e` that is used.
+    pub first: u32,
+    /// Result.
+    pub h: Slot,
+}
+
+/// `n = norm(x); q = rope(query_norm(Q n))`. With keys, it also appends `rope(key_norm(K n))`
+/// and `value_norm(V n)` to the layer's pages at the row's position. The inner norms are norms
+/// of each head.
+///
+/// Without keys, an earlier op of the program has appended the keys and values: several layers
+/// of a model share one layer of the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Qkv {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projections.
+    pub norm: Norm,
+    /// `[heads * head_dim, width]`.
+    pub query: Linear,
+    /// Norm of each query head.
+    pub query_norm: Option<Norm>,
+    /// Projections to keys and values; `None`: nothing is appended.
+    pub keys: Option<KeyValue>,
+    /// Rotary embedding.
+    pub rope: Option<RopeId>,
+    /// Heads.
+    pub shape: HeadShape,
+    /// Layer of the cache.
+    pub layer: u32,
+    /// Result: `[rows, heads * head_dim]`.
+    pub q: Slot,
+}
+
+/// `out[r] = softmax(scale * position_scale(p) * q[r] K^T) V` over the cells `max(0, p + 1 -
+/// window) ..= p` of the row's sequence, where `p` is the row's position. Runs after every
+/// row's append.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// `[rows, heads * head_dim]`.
+    pub q: Slot,
+    /// Heads.
+    pub shape: HeadShape,
+    /// Layer of the cache.
+    pub layer: u32,
+    /// Scale factor of the scores.
+    pub scale: f32,
+    /// Another factor, which depends on the row's position; `None`: 1.
+    pub position_scale: Option<PositionScale>,
+    /// Visible tokens, including the row's own; `None`: all.
+    pub window: Option<u32>,
+    /// Result: `[rows, heads * head_dim]`.
+    pub out: Slot,
+}
+
+/// `x[r] = scale * (x[r] + post(W y[r]))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Project {
+    /// Input.
+    pub y: Slot,
+    /// `[width, cols]`.
+    pub linear: Linear,
+    /// Norm of the product, before it is added.
+    pub post_norm: Option<Norm>,
+    /// Factor of the sum, else 1.
+    pub scale: f32,
+    /// Accumulator.
+    pub x: Slot,
+}
+
+/// `n = norm(x); h = activation(G n) * (U n)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateUp {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projections.
+    pub norm: Norm,
+    /// `[hidden, width]`.
+    pub gate: Linear,
+    /// `[hidden, width]`.
+    pub up: Linear,
+    /// Activation of the gate.
+    pub activation: Activation,
+    /// Result: `[rows, hidden]`.
+    pub h: Slot,
+}
+
+/// A mixture of experts, added to the hidden state:
+///
+/// ```text
+/// n = norm(x); l = R n                                     [experts], in f32
+/// chosen: the `used` experts with the largest score; of equal ones the lower
+/// x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))
+/// ```
+///
+/// [`ExpertScore`] defines scores and weights. The sum over the chosen experts runs in
+/// ascending order of `e`. `G`, `U` and `D` hold the experts' matrices along their rows, in the
+/// order of `e`. Their rows per expert must be multiples of 16.
+///
+/// The choice stays on the device: the program is the same for every choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projections.
+    pub norm: Norm,
+    /// `R`: `[experts, width]`, not quantised, and its products are not rounded.
+    pub router: MatrixId,
+    /// `[experts]`: added to the scores for the choice only.
+    pub selection_bias: Option<VectorId>,
+    /// Scores and weights.
+    pub score: ExpertScore,
+    /// Experts chosen for each row: 1 to `experts`.
+    pub used: u32,
+    /// `G`: `[experts * hidden, width]`.
+    pub gate: MatrixId,
+    /// `U`: `[experts * hidden, width]`.
+    pub up: MatrixId,
+    /// `D`: `[experts * width, hidden]`.
+    pub down: MatrixId,
+    /// Activation of the gate.
+    pub activation: Activation,
+}
+
+/// Causal convolution per channel:
+///
+/// ```text
+/// n = norm(x); [b, c, v] = W n; u = b * v
+/// out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t)
+/// ```
+///
+/// Earlier `u` are read from rows of this step (by
+/// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state; they
+/// are zero before position 0. The last row of each sequence stores the new state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortConv {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projections.
+    pub norm: Norm,
+    /// `[width, width]` each, for `b`, `c` and `v`.
+    pub input: [Linear; 3],
+    /// `[width, taps]`; the last tap applies to the current token.
+    pub kernel: VectorId,
+    /// Taps of the kernel.
+    pub taps: u32,
+    /// Layer of the cache.
+    pub layer: u32,
+    /// Result: `[rows, width]`.
+    pub out: Slot,
+}
+
+/// Gated DeltaNet without its output gate, which a [`Gate`](Op::Gate) applies:
+///
+/// ```text
+/// n = norm(x); u = W n
+/// c[r] = silu(sum_t kernel[:, t] * u(p - (taps - 1) + t)); [q, k, v] = c
+/// k = k / sqrt(sum k^2 + eps); q = q / sqrt(sum q^2 + eps) / sqrt(head_dim)      per head
+/// g = exp(decay * softplus(A n + step_bias)); b = sigmoid(B n)                   per value head
+/// M = g M; M += k (b (v - M^T k))^T; o = M^T q                                   per value head
+/// out[r] = head_norm(o)                                                          per value head
+/// ```
+///
+/// `M`, `[head_dim, head_dim]` f32 for each value head, and the last `taps - 1` inputs `u` of
+/// the convolution are the sequence's state. Both are zero before position 0; `u` is read as in
+/// [`ShortConv`](Op::ShortConv). The last row of each sequence stores the new state. Every
+/// row is computed as if it were alone, in the order of positions: the results do not depend on
+/// how a prompt is divided into steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaNet {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projections.
+    pub norm: Norm,
+    /// Heads and taps.
+    pub shape: DeltaShape,
+    /// `W`: `[channels, width]`.
+    pub input: Linear,
+    /// `[channels, taps]`; the last tap applies to the current token.
+    pub kernel: VectorId,
+    /// `A`: `[value_heads, width]`.
+    pub alpha: Linear,
+    /// `B`: `[value_heads, width]`.
+    pub beta: Linear,
+    /// `[value_heads]`, at most 0.
+    pub decay: VectorId,
+    /// `[value_heads]`.
+    pub step_bias: VectorId,
+    /// Added to the sums of squares.
+    pub eps: f32,
+    /// Norm of each head's result: `[head_dim]`.
+    pub head_norm: Norm,
+    /// Layer of the cache.
+    pub layer: u32,
+    /// Result: `[rows, value_heads * head_dim]`.
+    pub out: Slot,
+}
+
+/// `y[r] *= activation(W norm(x[r]))`. A matrix of one row gives one factor for the whole row
+/// of `y`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gate {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projection.
+    pub norm: Norm,
+    /// `[width of y, width]` or `[1, width]`.
+    pub linear: Linear,
+    /// Activation.
+    pub activation: Activation,
+    /// Factor and result.
+    pub y: Slot,
+}
+
+/// `logits[o] = cap * tanh(W norm(x[row(o)]) / cap)`, f32, into the program's logits buffer.
+/// Suppressed tokens get negative infinity. Both precede sampling and every log-probability.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm before the projection.
+    pub norm: Norm,
+    /// `[vocab, width]`.
+    pub linear: Linear,
+    /// Bound of the logits; `None`: no bound.
+    pub soft_cap: Option<f32>,
+    /// Tokens that the model never generates.
+    pub suppressed: Vec<u32>,
+}
+
+/// `h[o] = norm(x[row(o)])`, f32, into the program's logits buffer: for programs that compute
+/// vectors. Such a program has no [`Head`](Op::Head) and samples nothing, and its
+/// [`vocab`](Program::vocab) is the width of `x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hidden {
+    /// Hidden state.
+    pub x: Slot,
+    /// Norm of the result.
+    pub norm: Norm,
+}
+
 /// One fused operation. Row indices `r` run over the rows of the step block, output indices `o`
 /// over its output rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `x[r] = table[token(r)] * scale`. The token is the row's own, or the last sampled one of its
-    /// sequence if the row's token is negative. It is also written to the sequence's recent tokens
-    /// at the row's position.
-    Embed {
-        /// `[vocab, width]`.
-        table: MatrixId,
-        /// Scale factor of the row.
-        scale: f32,
-        /// Result.
-        x: Slot,
-    },
-    /// The inputs of each layer, from a table and from the hidden state:
-    ///
-    /// ```text
-    /// p = P x[r]                              [layers * width]
-    /// e[r] = norm(p_l) + table_scale * table[token(r)]_l      for each part l of `width` numbers
-    /// ```
-    ///
-    /// The width is that of the norm. The token is that of [`Embed`](Self::Embed). The table is
-    /// only gathered, and large: a device may keep it in host memory.
-    LayerInputs {
-        /// Hidden state: the result of [`Embed`](Self::Embed).
-        x: Slot,
-        /// `[vocab, layers * width]`.
-        table: MatrixId,
-        /// Factor of the table's row.
-        table_scale: f32,
-        /// `P`: `[layers * width, width of x]`.
-        projection: Linear,
-        /// Norm of each part of the product.
-        norm: Norm,
-        /// Result: `[rows, layers * width]`.
-        e: Slot,
-    },
-    /// `h[r] = activation(W x[r]) * e[r][first .. first + width of h]`.
-    GateInput {
-        /// Hidden state. It is not normalised.
-        x: Slot,
-        /// `[width of h, width]`.
-        linear: Linear,
-        /// Activation.
-        activation: Activation,
-        /// Result of [`LayerInputs`](Self::LayerInputs).
-        e: Slot,
-        /// First column of `e` that is used.
-        first: u32,
-        /// Result.
-        h: Slot,
-    },
-    /// `n = norm(x); q = rope(query_norm(Q n))`. With keys, it also appends `rope(key_norm(K n))`
-    /// and `value_norm(V n)` to the layer's pages at the row's position. The inner norms are norms
-    /// of each head.
-    ///
-    /// Without keys, an earlier op of the program has appended the keys and values: several layers
-    /// of a model share one layer of the cache.
-    Qkv {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projections.
-        norm: Norm,
-        /// `[heads * head_dim, width]`.
-        query: Linear,
-        /// Norm of each query head.
-        query_norm: Option<Norm>,
-        /// Projections to keys and values; `None`: nothing is appended.
-        keys: Option<KeyValue>,
-        /// Rotary embedding.
-        rope: Option<RopeId>,
-        /// Heads.
-        shape: HeadShape,
-        /// Layer of the cache.
-        layer: u32,
-        /// Result: `[rows, heads * head_dim]`.
-        q: Slot,
-    },
-    /// `out[r] = softmax(scale * position_scale(p) * q[r] K^T) V` over the cells `max(0, p + 1 -
-    /// window) ..= p` of the row's sequence, where `p` is the row's position. Runs after every
-    /// row's append.
-    Attention {
-        /// `[rows, heads * head_dim]`.
-        q: Slot,
-        /// Heads.
-        shape: HeadShape,
-        /// Layer of the cache.
-        layer: u32,
-        /// Scale factor of the scores.
-        scale: f32,
-        /// Another factor, which depends on the row's position; `None`: 1.
-        position_scale: Option<PositionScale>,
-        /// Visible tokens, including the row's own; `None`: all.
-        window: Option<u32>,
-        /// Result: `[rows, heads * head_dim]`.
-        out: Slot,
-    },
-    /// `x[r] = scale * (x[r] + post(W y[r]))`.
-    Project {
-        /// Input.
-        y: Slot,
-        /// `[width, cols]`.
-        linear: Linear,
-        /// Norm of the product, before it is added.
-        post_norm: Option<Norm>,
-        /// Factor of the sum, else 1.
-        scale: f32,
-        /// Accumulator.
-        x: Slot,
-    },
-    /// `n = norm(x); h = activation(G n) * (U n)`.
-    GateUp {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projections.
-        norm: Norm,
-        /// `[hidden, width]`.
-        gate: Linear,
-        /// `[hidden, width]`.
-        up: Linear,
-        /// Activation of the gate.
-        activation: Activation,
-        /// Result: `[rows, hidden]`.
-        h: Slot,
-    },
-    /// A mixture of experts, added to the hidden state:
-    ///
-    /// ```text
-    /// n = norm(x); l = R n                                     [experts], in f32
-    /// chosen: the `used` experts with the largest score; of equal ones the lower
-    /// x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))
-    /// ```
-    ///
-    /// [`ExpertScore`] defines scores and weights. The sum over the chosen experts runs in
-    /// ascending order of `e`. `G`, `U` and `D` hold the experts' matrices along their rows, in the
-    /// order of `e`. Their rows per expert must be multiples of 16.
-    ///
-    /// The choice stays on the device: the program is the same for every choice.
-    Experts {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projections.
-        norm: Norm,
-        /// `R`: `[experts, width]`, not quantised, and its products are not rounded.
-        router: MatrixId,
-        /// `[experts]`: added to the scores for the choice only.
-        selection_bias: Option<VectorId>,
-        /// Scores and weights.
-        score: ExpertScore,
-        /// Experts chosen for each row: 1 to `experts`.
-        used: u32,
-        /// `G`: `[experts * hidden, width]`.
-        gate: MatrixId,
-        /// `U`: `[experts * hidden, width]`.
-        up: MatrixId,
-        /// `D`: `[experts * width, hidden]`.
-        down: MatrixId,
-        /// Activation of the gate.
-        activation: Activation,
-    },
-    /// Causal convolution per channel:
-    ///
-    /// ```text
-    /// n = norm(x); [b, c, v] = W n; u = b * v
-    /// out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t)
-    /// ```
-    ///
-    /// Earlier `u` are read from rows of this step (by
-    /// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state; they
-    /// are zero before position 0. The last row of each sequence stores the new state.
-    ShortConv {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projections.
-        norm: Norm,
-        /// `[width, width]` each, for `b`, `c` and `v`.
-        input: [Linear; 3],
-        /// `[width, taps]`; the last tap applies to the current token.
-        kernel: VectorId,
-        /// Taps of the kernel.
-        taps: u32,
-        /// Layer of the cache.
-        layer: u32,
-        /// Result: `[rows, width]`.
-        out: Slot,
-    },
-    /// Gated DeltaNet without its output gate, which a [`Gate`](Self::Gate) applies:
-    ///
-    /// ```text
-    /// n = norm(x); u = W n
-    /// c[r] = silu(sum_t kernel[:, t] * u(p - (taps - 1) + t)); [q, k, v] = c
-    /// k = k / sqrt(sum k^2 + eps); q = q / sqrt(sum q^2 + eps) / sqrt(head_dim)      per head
-    /// g = exp(decay * softplus(A n + step_bias)); b = sigmoid(B n)                   per value head
-    /// M = g M; M += k (b (v - M^T k))^T; o = M^T q                                   per value head
-    /// out[r] = head_norm(o)                                                          per value head
-    /// ```
-    ///
-    /// `M`, `[head_dim, head_dim]` f32 for each value head, and the last `taps - 1` inputs `u` of
-    /// the convolution are the sequence's state. Both are zero before position 0; `u` is read as in
-    /// [`ShortConv`](Self::ShortConv). The last row of each sequence stores the new state. Every
-    /// row is computed as if it were alone, in the order of positions: the results do not depend on
-    /// how a prompt is divided into steps.
-    DeltaNet {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projections.
-        norm: Norm,
-        /// Heads and taps.
-        shape: DeltaShape,
-        /// `W`: `[channels, width]`.
-        input: Linear,
-        /// `[channels, taps]`; the last tap applies to the current token.
-        kernel: VectorId,
-        /// `A`: `[value_heads, width]`.
-        alpha: Linear,
-        /// `B`: `[value_heads, width]`.
-        beta: Linear,
-        /// `[value_heads]`, at most 0.
-        decay: VectorId,
-        /// `[value_heads]`.
-        step_bias: VectorId,
-        /// Added to the sums of squares.
-        eps: f32,
-        /// Norm of each head's result: `[head_dim]`.
-        head_norm: Norm,
-        /// Layer of the cache.
-        layer: u32,
-        /// Result: `[rows, value_heads * head_dim]`.
-        out: Slot,
-    },
-    /// `y[r] *= activation(W norm(x[r]))`. A matrix of one row gives one factor for the whole row
-    /// of `y`.
-    Gate {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projection.
-        norm: Norm,
-        /// `[width of y, width]` or `[1, width]`.
-        linear: Linear,
-        /// Activation.
-        activation: Activation,
-        /// Factor and result.
-        y: Slot,
-    },
-    /// `logits[o] = cap * tanh(W norm(x[row(o)]) / cap)`, f32, into the program's logits buffer.
-    /// Suppressed tokens get negative infinity. Both precede sampling and every log-probability.
-    Head {
-        /// Hidden state.
-        x: Slot,
-        /// Norm before the projection.
-        norm: Norm,
-        /// `[vocab, width]`.
-        linear: Linear,
-        /// Bound of the logits; `None`: no bound.
-        soft_cap: Option<f32>,
-        /// Tokens that the model never generates.
-        suppressed: Vec<u32>,
-    },
-    /// `h[o] = norm(x[row(o)])`, f32, into the program's logits buffer: for programs that compute
-    /// vectors. Such a program has no [`Head`](Self::Head) and samples nothing, and its
-    /// [`vocab`](Program::vocab) is the width of `x`.
-    Hidden {
-        /// Hidden state.
-        x: Slot,
-        /// Norm of the result.
-        norm: Norm,
-    },
+    /// See [`Embed`](struct@Embed).
+    Embed(Embed),
+    /// See [`LayerInputs`](struct@LayerInputs).
+    LayerInputs(LayerInputs),
+    /// See [`GateInput`](struct@GateInput).
+    GateInput(GateInput),
+    /// See [`Qkv`](struct@Qkv).
+    Qkv(Qkv),
+    /// See [`Attention`](struct@Attention).
+    Attention(Attention),
+    /// See [`Project`](struct@Project).
+    Project(Project),
+    /// See [`GateUp`](struct@GateUp).
+    GateUp(GateUp),
+    /// See [`Experts`](struct@Experts).
+    Experts(Experts),
+    /// See [`ShortConv`](struct@ShortConv).
+    ShortConv(ShortConv),
+    /// See [`DeltaNet`](struct@DeltaNet).
+    DeltaNet(DeltaNet),
+    /// See [`Gate`](struct@Gate).
+    Gate(Gate),
+    /// See [`Head`](struct@Head).
+    Head(Head),
+    /// See [`Hidden`](struct@Hidden).
+    Hidden(Hidden),
     /// Samples a token for every output with [`SAMPLE`](crate::step::OutputRow::SAMPLE), from a
     /// copy of its logits `l` (the logits buffer is not changed):
     ///
@@ -410,24 +464,22 @@ pub enum OpKind {
 impl OpKind {
     /// The kinds that an op belongs to.
     pub fn of(op: &Op) -> impl Iterator<Item = Self> + use<> {
-        let keys_missing = matches!(op, Op::Qkv { keys: None, .. });
-        let value_norm =
-            matches!(op, Op::Qkv { keys: Some(KeyValue { value_norm: Some(_), .. }), .. });
-        let scaled = matches!(op, Op::Project { scale, .. } if *scale != 1.0);
-        let bounded = match op {
-            Op::Head { soft_cap, suppressed, .. } => soft_cap.is_some() || !suppressed.is_empty(),
-            _ => false,
-        };
+        let keys = if let Op::Qkv(Qkv { keys, .. }) = op { Some(keys) } else { None };
+        let head = if let Op::Head(head) = op { Some(head) } else { None };
+        let is_bounded = |head: &Head| head.soft_cap.is_some() || !head.suppressed.is_empty();
         let kinds = [
-            (matches!(op, Op::Experts { .. }), Self::Experts),
-            (matches!(op, Op::DeltaNet { .. }), Self::DeltaNet),
-            (matches!(op, Op::Gate { .. }), Self::Gate),
-            (matches!(op, Op::LayerInputs { .. } | Op::GateInput { .. }), Self::LayerInputs),
-            (keys_missing, Self::SharedKeys),
-            (value_norm, Self::ValueNorm),
-            (scaled, Self::ScaledSum),
-            (bounded, Self::BoundedLogits),
-            (matches!(op, Op::Hidden { .. }), Self::Hidden),
+            (matches!(op, Op::Experts(_)), Self::Experts),
+            (matches!(op, Op::DeltaNet(_)), Self::DeltaNet),
+            (matches!(op, Op::Gate(_)), Self::Gate),
+            (matches!(op, Op::LayerInputs(_) | Op::GateInput(_)), Self::LayerInputs),
+            (keys.is_some_and(Option::is_none), Self::SharedKeys),
+            (
+                keys.is_some_and(|keys| keys.is_some_and(|its| its.value_norm.is_some())),
+                Self::ValueNorm,
+            ),
+            (matches!(op, Op::Project(Project { scale, .. }) if *scale != 1.0), Self::ScaledSum),
+            (head.is_some_and(is_bounded), Self::BoundedLogits),
+            (matches!(op, Op::Hidden(_)), Self::Hidden),
         ];
         kinds.into_iter().filter_map(|(is, kind)| is.then_some(kind))
     }
@@ -508,23 +560,25 @@ mod tests {
         let linear = Linear { matrix: MatrixId(0), bias: None };
         let shape = HeadShape { heads: 1, kv_heads: 1, head_dim: 8 };
         let (x, y) = (Slot(0), Slot(1));
-        let qkv = |keys| Op::Qkv {
-            x,
-            norm,
-            query: linear,
-            query_norm: None,
-            keys,
-            rope: None,
-            shape,
-            layer: 0,
-            q: y,
+        let qkv = |keys| {
+            Op::Qkv(Qkv {
+                x,
+                norm,
+                query: linear,
+                query_norm: None,
+                keys,
+                rope: None,
+                shape,
+                layer: 0,
+                q: y,
+            })
         };
         let keys = KeyValue { key: linear, key_norm: None, value: linear, value_norm: None };
         let normed = KeyValue { value_norm: Some(norm), ..keys };
-        let project = |scale| Op::Project { y, linear, post_norm: None, scale, x };
-        let head = |soft_cap, suppressed| Op::Head { x, norm, linear, soft_cap, suppressed };
+        let project = |scale| Op::Project(Project { y, linear, post_norm: None, scale, x });
+        let head = |soft_cap, suppressed| Op::Head(Head { x, norm, linear, soft_cap, suppressed });
         let activation = Activation::GeluTanh;
-        let input = Op::GateInput { x, linear, activation, e: y, first: 0, h: Slot(2) };
+        let input = Op::GateInput(GateInput { x, linear, activation, e: y, first: 0, h: Slot(2) });
         let cases = [
             (qkv(Some(keys)), None),
             (qkv(Some(normed)), Some(OpKind::ValueNorm)),
@@ -535,7 +589,7 @@ mod tests {
             (head(Some(30.0), vec![]), Some(OpKind::BoundedLogits)),
             (head(None, vec![3]), Some(OpKind::BoundedLogits)),
             (input, Some(OpKind::LayerInputs)),
-            (Op::Hidden { x, norm }, Some(OpKind::Hidden)),
+            (Op::Hidden(Hidden { x, norm }), Some(OpKind::Hidden)),
             (Op::Sample, None),
         ];
         for (op, kind) in cases {

@@ -96,9 +96,7 @@ impl Registry {
     /// All devices with their scores, best first (equal scores in order of registration).
     #[must_use]
     pub fn devices(&self) -> Vec<(DeviceInfo, i32)> {
-        let mut all: Vec<_> = self.scored().map(|(_, info, score)| (info, score)).collect();
-        all.sort_by_key(|(_, score)| Reverse(*score));
-        all
+        self.scored().into_iter().map(|(_, info, score)| (info, score)).collect()
     }
 
     /// Backends without a device on this machine, with the reason.
@@ -140,23 +138,27 @@ impl Registry {
     }
 
     fn wanted(&self, name: &str) -> Vec<(&dyn Backend, DeviceInfo)> {
-        let mut wanted: Vec<_> = self
-            .scored()
-            .filter(|(_, info, score)| if name == "auto" { *score >= 0 } else { info.name == name })
-            .collect();
-        wanted.sort_by_key(|(_, _, score)| Reverse(*score));
-        wanted.into_iter().map(|(backend, info, _)| (backend, info)).collect()
+        let is_wanted = |info: &DeviceInfo, score| match name {
+            "auto" => score >= 0,
+            name => info.name == name,
+        };
+        let wanted = self.scored().into_iter().filter(|(_, info, score)| is_wanted(info, *score));
+        wanted.map(|(backend, info, _)| (backend, info)).collect()
     }
 
-    fn scored(&self) -> impl Iterator<Item = (&dyn Backend, DeviceInfo, i32)> {
-        self.backends.iter().flat_map(|backend| {
-            let backend: &dyn Backend = &**backend;
-            let devices = backend.devices().unwrap_or_default();
-            devices.into_iter().map(move |info| {
+    /// All devices, best first.
+    fn scored(&self) -> Vec<(&dyn Backend, DeviceInfo, i32)> {
+        let mut all = Vec::new();
+        for backend in &self.backends {
+            // Families without a device are reported by `absent`.
+            for info in backend.devices().unwrap_or_default() {
                 let score = backend.score(&info);
-                (backend, info, score)
-            })
-        })
+                all.push((&**backend, info, score));
+            }
+        }
+        // Stable: equal scores stay in order of registration.
+        all.sort_by_key(|(_, _, score)| Reverse(*score));
+        all
     }
 
     fn unknown(&self, name: &str) -> RegistryError {

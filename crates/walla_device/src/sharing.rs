@@ -27,7 +27,7 @@ pub enum GpuContext {
 
 /// An object of the program whose type only the device's crate knows. Opaque here, cheap to clone,
 /// and equal only to its clones.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct GpuHandle(Arc<dyn Any + Send + Sync>);
 
 impl GpuHandle {
@@ -41,12 +41,6 @@ impl GpuHandle {
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
-    }
-}
-
-impl fmt::Debug for GpuHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GpuHandle(…)")
     }
 }
 

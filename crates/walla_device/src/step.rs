@@ -19,6 +19,8 @@
 //!
 //! All numbers are little-endian, as on every platform that walla supports.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 use walla_types::MAX_CANDIDATES;
 
@@ -303,16 +305,43 @@ impl StepLayout {
     pub const fn result_bytes_without_candidates(&self) -> usize {
         self.candidates_offset()
     }
+
+    /// Places of the parts of a step block, in the order of the module's table.
+    fn step_parts(&self) -> Option<[Range<usize>; 5]> {
+        Some([
+            place::<StepHeader>(0, 1)?,
+            place::<StepRow>(self.rows_offset(), self.max_rows)?,
+            place::<OutputRow>(self.outputs_offset(), self.max_outputs)?,
+            place::<BiasRow>(self.biases_offset(), self.max_biases)?,
+            place::<u32>(
+                self.tables_offset(),
+                self.max_sequences.checked_mul(self.pages_per_sequence)?,
+            )?,
+        ])
+    }
+
+    /// The same for a result block.
+    fn result_parts(&self) -> Option<[Range<usize>; 3]> {
+        let candidates = self.max_outputs.checked_mul(MAX_CANDIDATES)?;
+        Some([
+            place::<ResultHeader>(0, 1)?,
+            place::<ResultRow>(self.result_rows_offset(), self.max_outputs)?,
+            place::<Candidate>(self.candidates_offset(), candidates)?,
+        ])
+    }
 }
 
-fn part<T: Pod>(bytes: &[u8], offset: usize, count: u32) -> Option<&[T]> {
-    let end = offset.checked_add((count as usize).checked_mul(size_of::<T>())?)?;
-    bytemuck::try_cast_slice(bytes.get(offset..end)?).ok()
+/// The place of `count` entries; `None` if it is beyond all addresses.
+fn place<T>(offset: usize, count: u32) -> Option<Range<usize>> {
+    Some(offset..offset.checked_add((count as usize).checked_mul(size_of::<T>())?)?)
 }
 
-fn part_mut<T: Pod>(bytes: &mut [u8], offset: usize, count: u32) -> Option<&mut [T]> {
-    let end = offset.checked_add((count as usize).checked_mul(size_of::<T>())?)?;
-    bytemuck::try_cast_slice_mut(bytes.get_mut(offset..end)?).ok()
+fn part<T: Pod>(bytes: &[u8]) -> Option<&[T]> {
+    bytemuck::try_cast_slice(bytes).ok()
+}
+
+fn part_mut<T: Pod>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    bytemuck::try_cast_slice_mut(bytes).ok()
 }
 
 /// Read access to a step block.
@@ -335,13 +364,14 @@ impl<'a> StepView<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
-        let tables = layout.max_sequences.checked_mul(layout.pages_per_sequence)?;
+        let [header, rows, outputs, biases, tables] =
+            layout.step_parts()?.map(|place| bytes.get(place));
         Some(Self {
-            header: part::<StepHeader>(bytes, 0, 1)?.first()?,
-            rows: part(bytes, layout.rows_offset(), layout.max_rows)?,
-            outputs: part(bytes, layout.outputs_offset(), layout.max_outputs)?,
-            biases: part(bytes, layout.biases_offset(), layout.max_biases)?,
-            tables: part(bytes, layout.tables_offset(), tables)?,
+            header: bytemuck::try_from_bytes(header?).ok()?,
+            rows: part(rows?)?,
+            outputs: part(outputs?)?,
+            biases: part(biases?)?,
+            tables: part(tables?)?,
         })
     }
 }
@@ -366,20 +396,14 @@ impl<'a> StepViewMut<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
-        let max_tables = layout.max_sequences.checked_mul(layout.pages_per_sequence)?;
-        let (head, rest) = bytes.split_at_mut_checked(layout.rows_offset())?;
-        let (rows, rest) =
-            rest.split_at_mut_checked(layout.outputs_offset() - layout.rows_offset())?;
-        let (outputs, rest) =
-            rest.split_at_mut_checked(layout.biases_offset() - layout.outputs_offset())?;
-        let (biases, tables) =
-            rest.split_at_mut_checked(layout.tables_offset() - layout.biases_offset())?;
+        let [header, rows, outputs, biases, tables] =
+            bytes.get_disjoint_mut(layout.step_parts()?).ok()?;
         Some(Self {
-            header: part_mut::<StepHeader>(head, 0, 1)?.first_mut()?,
-            rows: part_mut(rows, 0, layout.max_rows)?,
-            outputs: part_mut(outputs, 0, layout.max_outputs)?,
-            biases: part_mut(biases, 0, layout.max_biases)?,
-            tables: part_mut(tables, 0, max_tables)?,
+            header: bytemuck::try_from_bytes_mut(header).ok()?,
+            rows: part_mut(rows)?,
+            outputs: part_mut(outputs)?,
+            biases: part_mut(biases)?,
+            tables: part_mut(tables)?,
         })
     }
 }
@@ -400,11 +424,12 @@ impl<'a> ResultView<'a> {
     /// aligned to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
-        let candidates = layout.max_outputs.checked_mul(MAX_CANDIDATES)?;
+        let [header, rows, candidates] = layout.result_parts()?.map(|place| bytes.get(place));
         Some(Self {
-            header: part::<ResultHeader>(bytes, 0, 1)?.first()?,
-            rows: part(bytes, layout.result_rows_offset(), layout.max_outputs)?,
-            candidates: part(bytes, layout.candidates_offset(), candidates).unwrap_or_default(),
+            header: bytemuck::try_from_bytes(header?).ok()?,
+            rows: part(rows?)?,
+            // A download without candidates ends before them.
+            candidates: candidates.and_then(part).unwrap_or_default(),
         })
     }
 }
@@ -425,14 +450,11 @@ impl<'a> ResultViewMut<'a> {
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
-        let max_candidates = layout.max_outputs.checked_mul(MAX_CANDIDATES)?;
-        let (head, rest) = bytes.split_at_mut_checked(layout.result_rows_offset())?;
-        let (rows, candidates) =
-            rest.split_at_mut_checked(layout.candidates_offset() - layout.result_rows_offset())?;
+        let [header, rows, candidates] = bytes.get_disjoint_mut(layout.result_parts()?).ok()?;
         Some(Self {
-            header: part_mut::<ResultHeader>(head, 0, 1)?.first_mut()?,
-            rows: part_mut(rows, 0, layout.max_outputs)?,
-            candidates: part_mut(candidates, 0, max_candidates)?,
+            header: bytemuck::try_from_bytes_mut(header).ok()?,
+            rows: part_mut(rows)?,
+            candidates: part_mut(candidates)?,
         })
     }
 }

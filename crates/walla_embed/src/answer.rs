@@ -1,5 +1,5 @@
 //! A result that one thread stores and another takes: the channel of this crate and of
-//! `walla_recall`. `futures-channel` and tokio would add crates to a game's build.
+//! `walla_memory`. `futures-channel` and tokio would add crates to a game's build.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -50,6 +50,7 @@ impl<T> Answer<T> {
     fn store(&self, result: Option<T>) {
         // A second one, of the drop, is not stored.
         if self.cell.result.push(result).is_ok() {
+            // After the push: a task that is woken finds the result.
             self.cell.waker.wake();
             if let Some(host) = &self.host {
                 host.wake();

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frames of work that a batch may take before the rest is forgiven, as in the engine's budget.
-const MAX_DEBT_FRAMES: u32 = 16;
+/// Budgets of debt that a batch may leave before the rest is forgiven, as in the engine.
+const MAX_DEBT_FRAMES: u32 = 15;
 /// The value of no budget, or of frames that only the host grants.
 const NONE: u64 = u64::MAX;
 /// Bounds of the time between frames: a longer one is beyond the clock.
@@ -54,6 +54,7 @@ impl Grants {
 }
 
 fn store(setting: &AtomicU64, time: Option<Duration>) {
+    // The largest value is taken: it means none.
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NONE - 1);
     setting.store(time.map_or(NONE, nanos), Ordering::Relaxed);
 }
@@ -125,6 +126,7 @@ impl Account {
         let sample = time.as_nanos() as f64 / tokens.max(1) as f64;
         let is_first = self.token_nanos <= 0.0;
         self.token_nanos = if is_first { sample } else { 0.8 * self.token_nanos + 0.2 * sample };
+        // The estimate is kept up without a budget too: one may be set before the next batch.
         let Some(budget) = grants.budget() else { return };
         let max_debt = budget.as_nanos().saturating_mul(u128::from(MAX_DEBT_FRAMES)) as i128;
         let left = self.left_nanos.saturating_sub(time.as_nanos() as i128);
@@ -176,7 +178,7 @@ mod tests {
             grants.frame();
             account.tokens(&grants) > Some(0)
         });
-        assert_eq!(frames, Some(17));
+        assert_eq!(frames, Some(16));
         grants.set(None);
         assert_eq!(account.tokens(&grants), None);
     }

@@ -62,14 +62,6 @@ impl Embedder {
         Self::from_gguf(Gguf::open(path)?, options)
     }
 
-    /// Loads a model that is a part of the program.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_static(bytes: &'static [u8], options: EmbedderOptions) -> Result<Self, LoadError> {
-        Self::from_gguf(Gguf::from_static(bytes)?, options)
-    }
-
     /// Loads the model of an open file. Blocks while it loads.
     ///
     /// # Errors
@@ -151,6 +143,7 @@ impl Embedder {
             if let Some(refused) = shared.never_fits(&part) {
                 return Err(refused.into());
             }
+            // The next part is sent before this one is awaited, so the thread has always work.
             pending.push_back((first, self.submit_when_free(part, purpose).await?));
             first += count;
         }
@@ -205,7 +198,7 @@ impl Embedder {
     /// Limits the computing time: a batch begins only while time of a [frame](Self::frame) is left.
     ///
     /// As with the engine's budget, a batch that takes longer is deducted from later frames, up to
-    /// 16 of them, so the budget holds on average; unused time does not add up. Batches have as
+    /// 15 of them, so the budget holds on average; unused time does not add up. Batches have as
     /// many texts as are predicted to fit, and at least one. `None`: no limit, and frames have no
     /// effect. A budget of zero pauses.
     pub fn set_budget(&self, budget: Option<Duration>) {

@@ -25,13 +25,11 @@ const MAX_DECODER_ROWS: u32 = 512;
 
 /// Loads the model of a file, in the calling thread.
 pub(crate) fn load(file: &Gguf, options: EmbedderOptions) -> Result<Model, LoadError> {
-    if let Some(wrong) = options.wrong() {
-        return Err(LoadError::Options(wrong));
-    }
     let asked = options.max_context_tokens.unwrap_or(u32::MAX);
     let spec = EmbeddingSpec::from_gguf(file, asked.min(DECODER_CONTEXT))?;
     let pooling = options.pooling.or(spec.pooling).ok_or(LoadError::NoPooling)?;
     let tokenizer = Tokenizer::from_gguf(file)?;
+    // An id beyond the table would fail in the middle of a text; here the file is refused.
     if tokenizer.vocab_size() != spec.vocab() {
         let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab());
         return Err(LoadError::Vocabularies { tokens, rows });
@@ -72,8 +70,7 @@ fn load_decoder(
     let rows = options.max_batch_tokens.min(MAX_DECODER_ROWS);
     let device = Box::new(CpuDevice::new(cpu_options(options))?);
     let exec = LastHidden::options(context, rows);
-    let executor =
-        Executor::load_hidden(device, file, model, exec, &mut |_| ControlFlow::Continue(()))?;
+    let executor = Executor::load(device, file, model, exec, &mut |_| ControlFlow::Continue(()))?;
     Ok(LastHidden::new(executor)?)
 }
 

@@ -83,6 +83,7 @@ impl Shared {
         let ticket = Ticket { shared: Arc::clone(self), size };
         let (answer, wanted) = answer(None);
         let request = Request { texts, purpose, answer, _ticket: ticket };
+        // Room was taken, and is held longer than a place in the queue: the queue is not full.
         if let Err(request) = self.requests.push(request) {
             return Err(TrySubmitError::Full(request.texts));
         }
@@ -106,6 +107,7 @@ impl Shared {
 
     /// Wakes the future when a request has ended.
     pub(crate) fn wait_for_room(&self, waiter: &Arc<Waiter>, waker: &Waker) {
+        // Before the queue has it, because it can be woken from then on.
         waiter.waker.register(waker);
         if !waiter.is_queued.swap(true, Ordering::SeqCst) {
             self.waiting.push(Arc::clone(waiter));
@@ -135,6 +137,7 @@ impl Shared {
         max_time: Option<Duration>,
         ready: impl FnOnce() -> bool,
     ) {
+        // Before `ready`: a frame after that check unparks the thread, and `park` returns at once.
         self.waits_for_frame.store(true, Ordering::SeqCst);
         if !ready() && !self.stops() {
             match max_time {
@@ -171,6 +174,7 @@ impl Shared {
 
     /// No request is taken any more; waiting ones fail.
     pub(crate) fn end(&self) {
+        // Before the queue is emptied: `submit` looks again after its push, so nothing stays in it.
         self.ended.store(true, Ordering::SeqCst);
         self.drop_requests();
         self.wake_waiting();
@@ -182,6 +186,7 @@ impl Shared {
 
     fn wake_waiting(&self) {
         while let Some(waiter) = self.waiting.pop() {
+            // Before the wake: the task may queue itself again at once.
             waiter.is_queued.store(false, Ordering::SeqCst);
             waiter.waker.wake();
         }
@@ -246,6 +251,7 @@ impl Room {
         for (nth, (used, wanted, max)) in parts.iter().enumerate() {
             let more = |used: usize| used.checked_add(*wanted).filter(|sum| sum <= max);
             if used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
+                // A refused request must not keep the parts that it took before.
                 for (used, wanted, _) in parts.iter().take(nth) {
                     used.fetch_sub(*wanted, Ordering::SeqCst);
                 }

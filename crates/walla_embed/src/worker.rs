@@ -31,6 +31,7 @@ pub(crate) fn run(mut model: Model, shared: &Arc<Shared>) {
         let max_batch_tokens = model.options.max_batch_tokens as usize;
         work.fill(&model, shared, max_batch_tokens);
         if work.ready.is_empty() {
+            // An unpark since `fill` is kept, so no request is slept through.
             std::thread::park();
             continue;
         }
@@ -127,6 +128,7 @@ impl Work {
         let (mut count, mut tokens) = (0, 0);
         for ready in &self.ready {
             let sum = tokens + ready.tokens.ids.len();
+            // A text longer than the limit is computed alone, or it would wait forever.
             if count > 0 && sum > limit {
                 break;
             }

@@ -1,14 +1,14 @@
 //! Selection of the programs to prepare, and of the program that a step runs.
 
 use walla_device::step::StepLayout;
-use walla_device::{Device, GraphId, LaunchMode, Phase};
+use walla_device::{Device, GraphId, LaunchMode, Phase, Prepared};
 use walla_model::ModelSpec;
 use walla_plan::BUCKETS;
 
 use crate::error::ExecError;
 use crate::load::Weights;
 use crate::options::ExecOptions;
-use crate::program::{self, Bucket, Buffers, Target};
+use crate::program::{self, Bucket, Buffers};
 use crate::ring::StepShape;
 
 /// Context limit, in tokens, of the short-context program tier for a number of rows; `None` if
@@ -51,31 +51,27 @@ pub(crate) fn choose(
     buckets.iter().find(fits).map(|b| b.graph)
 }
 
-/// Shape limits of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size {
-    rows: u32,
-    pure_decode: bool,
-    context: u32,
-}
-
 /// The buckets to prepare: the sizes of [`BUCKETS`] up to `max_rows`. Sizes that a decode step of
 /// all sequences can use get a second bucket for steps with one row per sequence. Small ones of
 /// these get a third, for short contexts.
-fn sizes(options: &ExecOptions) -> Vec<Size> {
-    let &ExecOptions { max_rows, max_sequences, context_tokens: context, .. } = options;
+fn sizes(options: &ExecOptions) -> Vec<Bucket> {
+    let &ExecOptions { max_rows, max_sequences, context_tokens, target, .. } = options;
+    let size = |rows: u32, pure_decode: bool, context: u32| {
+        let is_decode = pure_decode || rows <= max_sequences;
+        let phase = if is_decode { Phase::Decode } else { Phase::Prefill };
+        let outputs = rows.min(options.max_outputs);
+        Bucket { rows, outputs, context, phase, pure_decode, target }
+    };
     let smaller = BUCKETS.into_iter().filter(|&rows| rows < max_rows);
     let mut sizes = Vec::new();
     let mut previous = 0;
     for rows in smaller.chain([max_rows]) {
         if previous < max_sequences {
-            let decode = Size { rows, pure_decode: true, context };
-            if let Some(short) = short_context(rows).filter(|short| *short < context) {
-                sizes.push(Size { context: short, ..decode });
-            }
-            sizes.push(decode);
+            let short = short_context(rows).filter(|short| *short < context_tokens);
+            sizes.extend(short.map(|short| size(rows, true, short)));
+            sizes.push(size(rows, true, context_tokens));
         }
-        sizes.push(Size { rows, pure_decode: false, context });
+        sizes.push(size(rows, false, context_tokens));
         previous = rows;
     }
     sizes
@@ -87,33 +83,16 @@ pub(crate) fn prepare(
     weights: &Weights,
     options: &ExecOptions,
     layout: StepLayout,
-    (buffers, target): (Buffers, Target),
+    buffers: Buffers,
 ) -> Result<Vec<PreparedBucket>, ExecError> {
     let sizes = sizes(options);
-    let mut programs = Vec::with_capacity(sizes.len());
-    for &Size { rows, pure_decode, context } in &sizes {
-        let is_decode = pure_decode || rows <= options.max_sequences;
-        let bucket = Bucket {
-            rows,
-            outputs: rows.min(options.max_outputs),
-            context,
-            phase: if is_decode { Phase::Decode } else { Phase::Prefill },
-            pure_decode,
-            target,
-        };
-        programs.push(program::build(model, weights, bucket, layout, buffers)?);
-    }
-    let prepared = device.prepare(programs)?;
-    let zip = sizes.into_iter().zip(prepared);
-    Ok(zip
-        .map(|(Size { rows, pure_decode, context }, p)| PreparedBucket {
-            rows,
-            pure_decode,
-            context,
-            graph: p.graph,
-            mode: p.mode,
-        })
-        .collect())
+    let build = |&bucket| program::build(model, weights, bucket, layout, buffers);
+    let programs = sizes.iter().map(build).collect::<Result<_, _>>()?;
+    let prepared = sizes.iter().zip(device.prepare(programs)?);
+    let bucket = |(&Bucket { rows, pure_decode, context, .. }, Prepared { graph, mode })| {
+        PreparedBucket { rows, pure_decode, context, graph, mode }
+    };
+    Ok(prepared.map(bucket).collect())
 }
 
 #[cfg(test)]
@@ -128,7 +107,7 @@ mod tests {
 
     /// Rows, whether each row belongs to a different sequence, and the longest context.
     fn all(options: &ExecOptions) -> Vec<(u32, bool, u32)> {
-        let of = |size: Size| (size.rows, size.pure_decode, size.context);
+        let of = |size: Bucket| (size.rows, size.pure_decode, size.context);
         sizes(options).into_iter().map(of).collect()
     }
 
@@ -160,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_step_uses_the_smallest_bucket_that_it_satisfies() {
-        let prepared = |(i, size): (usize, Size)| PreparedBucket {
+        let prepared = |(i, size): (usize, Bucket)| PreparedBucket {
             rows: size.rows,
             pure_decode: size.pure_decode,
             context: size.context,

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, CompletionFlag, Device, DeviceError, HostId, StreamId,
-    StreamPriority,
+    BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceError, HostId,
+    StreamId, StreamPriority,
 };
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::{KvCommand, KvLedger, UBatch};
+use walla_plan::{KvLedger, UBatch};
 use walla_trace::{Stage, enter};
 
 use crate::buckets::{self, PreparedBucket};
@@ -17,7 +17,7 @@ use crate::fill::{self, DrawOf};
 use crate::load::Weights;
 use crate::masks::{Masks, StepMask};
 use crate::options::ExecOptions;
-use crate::program::{self, Buffers, Target};
+use crate::program::{self, Buffers};
 use crate::ring::{Completed, Ring, StepShape};
 use crate::transfer::Transfers;
 
@@ -25,16 +25,16 @@ use crate::transfer::Transfers;
 ///
 /// Steps are submitted in order and completed in order; up to [`ExecOptions::ring`] are in flight.
 pub struct Executor {
-    device: Box<dyn Device>,
+    pub(crate) device: Box<dyn Device>,
     options: ExecOptions,
     layout: StepLayout,
     vocab: u32,
     /// Numbers of a row of logits or hidden states.
     row_numbers: u32,
     is_recurrent: bool,
-    compute: StreamId,
+    pub(crate) compute: StreamId,
     copy: StreamId,
-    cache: CacheId,
+    pub(crate) cache: CacheId,
     step: BufferId,
     results: BufferId,
     /// Host side of `results`, if the device writes results to mapped memory.
@@ -43,7 +43,7 @@ pub struct Executor {
     masks: Masks,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
-    transfers: Option<Transfers>,
+    pub(crate) transfers: Option<Transfers>,
     /// The step submitted last failed after some of its work was enqueued.
     is_torn: bool,
     /// Events were recorded behind the torn step and have not completed.
@@ -71,35 +71,9 @@ impl Executor {
     /// [`ExecError::Options`] for invalid capacities, [`ExecError::Stopped`], or an error of the
     /// file or the device.
     pub fn load(
-        device: Box<dyn Device>,
-        file: &Gguf,
-        model: &ModelSpec,
-        options: ExecOptions,
-        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-    ) -> Result<Self, ExecError> {
-        Self::load_for(Target::Tokens, device, (file, model), options, progress)
-    }
-
-    /// As [`load`](Self::load), without the head: [logits](Self::read_logits) are hidden states
-    /// behind the last norm, and nothing is sampled.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load); [`DeviceError::Unsupported`] on a device without
-    /// [`OpKind::Hidden`](walla_device::OpKind::Hidden).
-    pub fn load_hidden(
-        device: Box<dyn Device>,
-        file: &Gguf,
-        model: &ModelSpec,
-        options: ExecOptions,
-        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-    ) -> Result<Self, ExecError> {
-        Self::load_for(Target::Hidden, device, (file, model), options, progress)
-    }
-
-    fn load_for(
-        target: Target,
         mut device: Box<dyn Device>,
-        (file, model): (&Gguf, &ModelSpec),
+        file: &Gguf,
+        model: &ModelSpec,
         mut options: ExecOptions,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
@@ -108,7 +82,7 @@ impl Executor {
             options.max_snapshots = 0;
         }
         let layout = options.layout();
-        let weights = Weights::load(&mut *device, file, model, target, progress)?;
+        let weights = Weights::load(&mut *device, file, model, options.target, progress)?;
         let cache = device.create_cache(&CacheDesc {
             layers: program::cache_layers(model, &weights),
             pages: options.pages,
@@ -121,7 +95,7 @@ impl Executor {
         let transfers = image
             .map(|image| Transfers::create(&mut *device, image, transfer_bytes))
             .transpose()?;
-        let row_numbers = target.row_numbers(model);
+        let row_numbers = options.target.row_numbers(model);
         let logits_bytes = options.max_outputs as usize * row_numbers * size_of::<f32>();
         let results_bytes = layout.result_bytes() * options.ring as usize;
         let mapped = match options.mapped_results {
@@ -147,8 +121,7 @@ impl Executor {
         let mask_bytes = masks.bytes();
         let ring =
             Ring::create(&mut *device, options.ring, &layout, logits_bytes, mask_bytes, mapped)?;
-        let programs = (buffers, target);
-        let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, programs)?;
+        let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, buffers)?;
         Ok(Self {
             device,
             options,
@@ -177,18 +150,6 @@ impl Executor {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
-    }
-
-    pub(crate) fn device_mut(&mut self) -> &mut dyn Device {
-        &mut *self.device
-    }
-
-    pub(crate) fn transfers(&self) -> Option<&Transfers> {
-        self.transfers.as_ref()
-    }
-
-    pub(crate) fn stream_and_cache(&self) -> (StreamId, CacheId) {
-        (self.compute, self.cache)
     }
 
     /// Gives up a hanging device: it is leaked with all its memory, and every later call fails with
@@ -258,8 +219,7 @@ impl Executor {
     /// # Errors
     /// Any device error. Unless the device is lost, the command was not enqueued and may be
     /// submitted again.
-    pub fn run_cache_ops(&mut self, command: KvCommand) -> Result<(), ExecError> {
-        let command = fill::cache_command(command);
+    pub fn run_cache_ops(&mut self, command: CacheCommand) -> Result<(), ExecError> {
         Ok(self.device.run_cache_ops(self.compute, self.cache, &[command])?)
     }
 
@@ -340,6 +300,7 @@ impl Executor {
         let (number, index) = self.ring.next()?;
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
+        // A step that failed half-way may still read the step block.
         if !self.reclaim()? {
             return Err(DeviceError::HostInFlight { host: slot.step.0 }.into());
         }
@@ -364,6 +325,7 @@ impl Executor {
                 max: self.options.max_rows,
             })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
+        // From here on, a failure leaves work on the device: `reclaim` waits for its end.
         self.is_torn = true;
         // All steps share one logits buffer: the next step must not overwrite rows that are still
         // being copied.
@@ -414,6 +376,7 @@ impl Executor {
             self.device.wait(self.copy, slot.computed)?;
             self.device.record(self.copy, slot.copied)?;
             self.is_torn = false;
+            // It is unknown which masks have arrived.
             self.masks.clear_held();
             self.is_recorded = true;
         }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use walla_device::CacheCommand;
 use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
-use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
+use walla_plan::{KvLedger, Row, TokenInput, UBatch};
 use walla_types::{Sampling, TokenId, TokenMask};
 
 use crate::error::ExecError;
@@ -175,27 +174,5 @@ fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> Ou
         bias_count: sampling.biases().len() as u32,
         mask: 0,
         reserved: [0; 2],
-    }
-}
-
-/// The device command for a ledger command.
-pub(crate) fn cache_command(command: KvCommand) -> CacheCommand {
-    match command {
-        KvCommand::CopyPage { from, to } => CacheCommand::CopyPage { from: from.0, to: to.0 },
-        KvCommand::MoveCells { from, to, cells, delta } => CacheCommand::MoveCells {
-            from_page: from.page.0,
-            from_cell: from.slot,
-            to_page: to.page.0,
-            to_cell: to.slot,
-            cells,
-            turn: delta,
-        },
-        KvCommand::ShiftRecent { seq, from, end, delta } => {
-            CacheCommand::ShiftRecent { sequence: seq.0, from, end, turn: delta }
-        }
-        KvCommand::CopySequence { from, to } => {
-            CacheCommand::CopySequence { from: from.0, to: to.0 }
-        }
-        KvCommand::ClearSequence { seq } => CacheCommand::ClearSequence { sequence: seq.0 },
     }
 }

@@ -6,10 +6,10 @@ use walla_types::{SeqId, TokenId};
 
 use crate::error::ExecError;
 use crate::executor::Executor;
-use crate::options::ExecOptions;
+use crate::options::{ExecOptions, Target};
 use crate::sequences::{Sequences, StepError};
 
-/// Feeds texts to an executor that was [loaded without its head](Executor::load_hidden).
+/// Feeds texts to an executor that was [loaded without its head](Executor::load).
 #[derive(Debug)]
 pub struct LastHidden {
     sequences: Sequences,
@@ -38,6 +38,7 @@ impl LastHidden {
             max_outputs: max_sequences,
             max_logits_rows: max_sequences,
             ring: 1,
+            target: Target::Hidden,
             ..ExecOptions::default()
         };
         // Each other text fills its last page partly.

@@ -33,7 +33,7 @@ pub use fill::{Draw, DrawOf};
 pub use hidden::LastHidden;
 pub use load::{FileSource, op_kinds};
 pub use lockstep::{Lockstep, StepNanos};
-pub use options::{ExecOptions, cache_needs};
+pub use options::{ExecOptions, Target, cache_needs};
 pub use ring::Completed;
 pub use sequences::{Sequences, StepError};
 pub use transfer::TRANSFER_BUFFERS;

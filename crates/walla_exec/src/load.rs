@@ -14,7 +14,7 @@ use walla_model::spec::{self, FeedForward, Keys, Layer, Mixer};
 use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
-use crate::program::Target;
+use crate::options::Target;
 
 /// Handles of a model's weights on a device, keyed by their location in the [`ModelSpec`].
 #[derive(Debug, Default)]
@@ -238,6 +238,7 @@ fn matrices(model: &ModelSpec, target: Target) -> Vec<(spec::Matrix, MatrixUse)>
         .iter_mut()
         .find(|(m, _)| matrix_key(m) == matrix_key(matrix))
     {
+        // Tied embeddings: one matrix that is gathered and multiplied.
         Some((_, usage)) => {
             usage.gather |= gather;
             usage.multiply |= !gather;

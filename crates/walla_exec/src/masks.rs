@@ -152,6 +152,7 @@ impl Masks {
                 place[known..].fill(0);
             }
         });
+        // The contents of the host block are unknown now: all masks are written again.
         if written.is_err() {
             self.clear_held();
         }

@@ -26,6 +26,16 @@ pub fn cache_needs(model: &ModelSpec, kv_type: KvType, context_tokens: u32) -> C
     }
 }
 
+/// Result of a step for each output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Logits, and a sampled token.
+    Tokens,
+    /// The hidden state behind the last norm, in place of logits. Nothing is sampled. The device
+    /// must run [`OpKind::Hidden`](walla_device::OpKind::Hidden).
+    Hidden,
+}
+
 /// Capacities of an executor. They determine all memory, which is allocated at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecOptions {
@@ -65,6 +75,8 @@ pub struct ExecOptions {
     pub kv_type: KvType,
     /// Maximum steps in flight. Default 3: one runs, one is submitted ahead, one is being read.
     pub ring: u32,
+    /// Result of a step for each output. Default: [`Target::Tokens`].
+    pub target: Target,
 }
 
 impl Default for ExecOptions {
@@ -83,6 +95,7 @@ impl Default for ExecOptions {
             mapped_results: true,
             kv_type: KvType::F16,
             ring: 3,
+            target: Target::Tokens,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use walla_device::{
     BufferId, CacheId, CacheLayer, DeltaShape, HeadShape, KeyValue, Norm, Op, Phase, Program, Slot,
-    SlotDesc, step::StepLayout,
+    SlotDesc, op, step::StepLayout,
 };
 use walla_model::ModelSpec;
 use walla_model::spec::{
@@ -12,6 +12,7 @@ use walla_model::spec::{
 
 use crate::error::ExecError;
 use crate::load::Weights;
+use crate::options::Target;
 
 /// State that a device must keep, for each layer of a model that has its own.
 pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
@@ -62,15 +63,6 @@ pub(crate) struct Buffers {
     pub masks: Option<BufferId>,
 }
 
-/// Result of a program for each output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Logits, and a sampled token.
-    Tokens,
-    /// The hidden state behind the last norm.
-    Hidden,
-}
-
 impl Target {
     /// Numbers of a row of results.
     pub(crate) const fn row_numbers(self, model: &ModelSpec) -> usize {
@@ -113,11 +105,11 @@ pub(crate) fn build(
     let mut lowering =
         Lowering { weights, context, slots: Vec::new(), kept: 0, inputs: None, ops: Vec::new() };
     let x = lowering.slot(model.width);
-    lowering.ops.push(Op::Embed {
+    lowering.ops.push(Op::Embed(op::Embed {
         table: weights.matrix(&model.embedding)?,
         scale: model.embedding_scale,
         x,
-    });
+    }));
     if let Some(inputs) = &model.layer_inputs {
         lowering.layer_inputs(inputs, x)?;
     }
@@ -127,15 +119,15 @@ pub(crate) fn build(
     }
     let norm = weights.norm(&model.output_norm)?;
     match bucket.target {
-        Target::Hidden => lowering.ops.push(Op::Hidden { x, norm }),
+        Target::Hidden => lowering.ops.push(Op::Hidden(op::Hidden { x, norm })),
         Target::Tokens => {
-            lowering.ops.push(Op::Head {
+            lowering.ops.push(Op::Head(op::Head {
                 x,
                 norm,
                 linear: weights.linear(&model.head)?,
                 soft_cap: model.soft_cap,
                 suppressed: model.suppressed.clone(),
-            });
+            }));
             lowering.ops.push(Op::Sample);
         }
     }
@@ -215,7 +207,7 @@ impl Lowering<'_> {
         }
         // Every layer ends with a projection to the hidden state, except plain mixtures of experts.
         match self.ops.last_mut() {
-            Some(Op::Project { scale, .. }) => *scale = layer.scale,
+            Some(Op::Project(op::Project { scale, .. })) => *scale = layer.scale,
             _ if layer.scale == 1.0 => {}
             _ => return Err(ExecError::Options("a scale after a mixture of experts".to_owned())),
         }
@@ -231,7 +223,7 @@ impl Lowering<'_> {
         x: Slot,
     ) -> Result<(), ExecError> {
         let (linear, post_norm) = (self.weights.linear(linear)?, self.norm(post_norm)?);
-        self.ops.push(Op::Project { y, linear, post_norm, scale: 1.0, x });
+        self.ops.push(Op::Project(op::Project { y, linear, post_norm, scale: 1.0, x }));
         Ok(())
     }
 
@@ -243,14 +235,14 @@ impl Lowering<'_> {
     fn layer_inputs(&mut self, inputs: &LayerInputs, x: Slot) -> Result<(), ExecError> {
         let e = self.slot(inputs.table.cols);
         self.inputs = Some(e);
-        self.ops.push(Op::LayerInputs {
+        self.ops.push(Op::LayerInputs(op::LayerInputs {
             x,
             table: self.weights.matrix(&inputs.table)?,
             table_scale: inputs.table_scale,
             projection: self.weights.linear(&inputs.projection)?,
             norm: self.weights.norm(&inputs.norm)?,
             e,
-        });
+        }));
         Ok(())
     }
 
@@ -260,14 +252,14 @@ impl Lowering<'_> {
         let e = self.inputs.ok_or_else(missing)?;
         let width = input.gate.matrix.rows;
         let h = self.scratch(width, 0);
-        self.ops.push(Op::GateInput {
+        self.ops.push(Op::GateInput(op::GateInput {
             x,
             linear: self.weights.linear(&input.gate)?,
             activation: input.activation,
             e,
             first: (index * width) as u32,
             h,
-        });
+        }));
         self.project(h, &input.output, Some(&input.post_norm), x)
     }
 
@@ -280,7 +272,7 @@ impl Lowering<'_> {
         y: Slot,
     ) -> Result<(), ExecError> {
         let (norm, linear) = (self.weights.norm(norm)?, self.weights.linear(linear)?);
-        self.ops.push(Op::Gate { x, norm, linear, activation, y });
+        self.ops.push(Op::Gate(op::Gate { x, norm, linear, activation, y }));
         Ok(())
     }
 
@@ -291,14 +283,14 @@ impl Lowering<'_> {
         x: Slot,
     ) -> Result<Slot, ExecError> {
         let h = self.scratch(ff.gate.matrix.rows, 0);
-        self.ops.push(Op::GateUp {
+        self.ops.push(Op::GateUp(op::GateUp {
             x,
             norm: self.weights.norm(&layer.feed_forward_norm)?,
             gate: self.weights.linear(&ff.gate)?,
             up: self.weights.linear(&ff.up)?,
             activation: ff.activation,
             h,
-        });
+        }));
         Ok(h)
     }
 
@@ -323,7 +315,7 @@ impl Lowering<'_> {
             shared = Some((h, &expert.network.down));
         }
         let selection_bias = experts.selection_bias.as_ref();
-        self.ops.push(Op::Experts {
+        self.ops.push(Op::Experts(op::Experts {
             x,
             norm: self.weights.norm(&layer.feed_forward_norm)?,
             router: self.weights.matrix(&experts.router)?,
@@ -334,7 +326,7 @@ impl Lowering<'_> {
             up: self.weights.matrix(&experts.up)?,
             down: self.weights.matrix(&experts.down)?,
             activation: experts.activation,
-        });
+        }));
         if let Some((y, linear)) = shared {
             self.project(y, linear, None, x)?;
         }
@@ -368,7 +360,7 @@ impl Lowering<'_> {
             }
             None => None,
         };
-        self.ops.push(Op::Qkv {
+        self.ops.push(Op::Qkv(op::Qkv {
             x,
             norm: self.weights.norm(&layer.mixer_norm)?,
             query: self.weights.linear(&a.query)?,
@@ -378,8 +370,8 @@ impl Lowering<'_> {
             shape,
             layer: index,
             q,
-        });
-        self.ops.push(Op::Attention {
+        }));
+        self.ops.push(Op::Attention(op::Attention {
             q,
             shape,
             layer: index,
@@ -388,7 +380,7 @@ impl Lowering<'_> {
             position_scale: a.position_scale.filter(|scale| !scale.is_one_within(self.context)),
             window: a.window,
             out,
-        });
+        }));
         if let Some(gate) = &a.gate {
             self.gate((x, &layer.mixer_norm), gate, Activation::Sigmoid, out)?;
         }
@@ -403,7 +395,7 @@ impl Lowering<'_> {
         x: Slot,
     ) -> Result<Slot, ExecError> {
         let out = self.scratch(d.value_heads * d.head_dim, 0);
-        self.ops.push(Op::DeltaNet {
+        self.ops.push(Op::DeltaNet(op::DeltaNet {
             x,
             norm: self.weights.norm(&layer.mixer_norm)?,
             shape: delta_shape(d),
@@ -417,7 +409,7 @@ impl Lowering<'_> {
             head_norm: self.weights.norm(&d.norm)?,
             layer: index,
             out,
-        });
+        }));
         self.gate((x, &layer.mixer_norm), &d.gate, Activation::Silu, out)?;
         Ok(out)
     }
@@ -431,7 +423,7 @@ impl Lowering<'_> {
     ) -> Result<Slot, ExecError> {
         let [b, gate, value] = &c.input;
         let out = self.scratch(c.width, 0);
-        self.ops.push(Op::ShortConv {
+        self.ops.push(Op::ShortConv(op::ShortConv {
             x,
             norm: self.weights.norm(&layer.mixer_norm)?,
             input: [
@@ -443,7 +435,7 @@ impl Lowering<'_> {
             taps: c.taps as u32,
             layer: index,
             out,
-        });
+        }));
         Ok(out)
     }
 }

@@ -46,7 +46,7 @@ impl StepShape<'_> {
 }
 
 /// A step whose results can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
     /// Its number, from [`Executor::submit_ubatch`](crate::Executor::submit_ubatch).
     pub step: u64,
@@ -70,10 +70,8 @@ pub(crate) struct RingSlot {
     pub masks: Option<HostId>,
     pub computed: EventId,
     pub copied: EventId,
-    rows: u32,
-    outputs: u32,
-    launched_nanos: u64,
-    logits_rows: u32,
+    /// Its latest step.
+    latest: Completed,
 }
 
 #[derive(Debug)]
@@ -108,10 +106,7 @@ impl Ring {
                 },
                 computed: device.create_event()?,
                 copied: device.create_event()?,
-                rows: 0,
-                outputs: 0,
-                launched_nanos: 0,
-                logits_rows: 0,
+                latest: Completed::default(),
             })
         };
         let slots = (0..slots).map(slot).collect::<Result<_, DeviceError>>()?;
@@ -144,11 +139,11 @@ impl Ring {
 
     pub fn launched(&mut self, step: u64, shape: &StepShape<'_>, launched_nanos: u64) {
         debug_assert_eq!(step, self.submitted, "steps are submitted in order");
-        let index = self.index(step) as usize;
-        self.slots[index].rows = shape.rows;
-        self.slots[index].outputs = shape.outputs;
-        self.slots[index].launched_nanos = launched_nanos;
-        self.slots[index].logits_rows = shape.logits.len() as u32;
+        let slot = self.index(step);
+        let StepShape { rows, outputs, logits, .. } = *shape;
+        let logits_rows = logits.len() as u32;
+        self.slots[slot as usize].latest =
+            Completed { step, rows, outputs, launched_nanos, logits_rows, slot };
         self.submitted += 1;
     }
 
@@ -158,7 +153,7 @@ impl Ring {
             return None;
         }
         let slot = self.slot(self.index(self.submitted - 1));
-        (slot.logits_rows > 0).then_some(slot.copied)
+        (slot.latest.logits_rows > 0).then_some(slot.copied)
     }
 
     /// The oldest step in flight and its copy event.
@@ -166,21 +161,13 @@ impl Ring {
         if self.in_flight() == 0 {
             return None;
         }
-        let index = self.index(self.released);
-        let slot = self.slot(index);
-        let completed = Completed {
-            step: self.released,
-            rows: slot.rows,
-            outputs: slot.outputs,
-            launched_nanos: slot.launched_nanos,
-            logits_rows: slot.logits_rows,
-            slot: index,
-        };
-        Some((completed, slot.copied))
+        let slot = self.slot(self.index(self.released));
+        Some((slot.latest, slot.copied))
     }
 
     pub fn release(&mut self, completed: Completed) {
         debug_assert_eq!(completed.step, self.released, "steps are released in order");
+        // A step that is released twice must not free the slot of the next one.
         if completed.step == self.released && self.in_flight() > 0 {
             self.released += 1;
         }

@@ -112,6 +112,7 @@ impl Sequences {
     /// # Errors
     /// See [`StepError`].
     pub fn submit(&mut self, batch: &mut Batch, draw: &DrawOf<'_>) -> Result<u64, StepError> {
+        // Before anything changes: a full ring is the usual refusal.
         self.executor.check_room()?;
         let checked = batch.check(&self.ledger)?;
         self.ledger.reserve_batch(checked, &mut self.commands)?;
@@ -120,6 +121,7 @@ impl Sequences {
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.max_tokens, &mut self.ubatch);
         let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, draw)?;
+        // Only now, so that a step that is refused leaves all lengths as they were.
         self.ledger.append_reserved(checked);
         self.ledger.retire(step);
         Ok(step)

@@ -47,17 +47,17 @@ impl Executor {
     /// copies.
     #[must_use]
     pub fn cache_image(&self) -> Option<&CacheImage> {
-        self.transfers().map(|transfers| &transfers.image)
+        self.transfers.as_ref().map(|transfers| &transfers.image)
     }
 
     /// Bytes of a buffer for copies.
     #[must_use]
     pub fn transfer_bytes(&self) -> usize {
-        self.transfers().map_or(0, |transfers| transfers.bytes)
+        self.transfers.as_ref().map_or(0, |transfers| transfers.bytes)
     }
 
     fn buffer(&self, buffer: usize) -> Result<(HostId, EventId), ExecError> {
-        let found = self.transfers().and_then(|transfers| transfers.buffers.get(buffer));
+        let found = self.transfers.as_ref().and_then(|transfers| transfers.buffers.get(buffer));
         found.copied().ok_or_else(|| ExecError::Options("no buffer for copies".to_owned()))
     }
 
@@ -67,11 +67,9 @@ impl Executor {
     /// Any device error. After one that is no loss, the part was not copied.
     pub fn read_part(&mut self, buffer: usize, part: &CachePart<'_>) -> Result<(), ExecError> {
         let (host, event) = self.buffer(buffer)?;
-        let (stream, cache) = self.stream_and_cache();
-        let device = self.device_mut();
-        let copied = device.read_cache(stream, cache, part, (host, 0));
+        let copied = self.device.read_cache(self.compute, self.cache, part, (host, 0));
         // Behind a copy that failed half-way too: the event then says when the buffer is free.
-        let recorded = device.record(stream, event);
+        let recorded = self.device.record(self.compute, event);
         Ok(copied.and(recorded)?)
     }
 
@@ -87,11 +85,9 @@ impl Executor {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), ExecError> {
         let (host, event) = self.buffer(buffer)?;
-        let (stream, cache) = self.stream_and_cache();
-        let device = self.device_mut();
-        device.write_host(host, 0, bytes, fill)?;
-        let copied = device.write_cache(stream, cache, part, (host, 0));
-        let recorded = device.record(stream, event);
+        self.device.write_host(host, 0, bytes, fill)?;
+        let copied = self.device.write_cache(self.compute, self.cache, part, (host, 0));
+        let recorded = self.device.record(self.compute, event);
         Ok(copied.and(recorded)?)
     }
 
@@ -101,7 +97,7 @@ impl Executor {
     /// Any device error.
     pub fn is_transferred(&mut self, buffer: usize) -> Result<bool, ExecError> {
         let (_, event) = self.buffer(buffer)?;
-        Ok(self.device_mut().poll(event)?)
+        Ok(self.device.poll(event)?)
     }
 
     /// Passes the first `bytes` bytes of a buffer to `read`.
@@ -115,6 +111,6 @@ impl Executor {
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ExecError> {
         let (host, _) = self.buffer(buffer)?;
-        Ok(self.device_mut().read_host(host, 0, bytes, read)?)
+        Ok(self.device.read_host(host, 0, bytes, read)?)
     }
 }

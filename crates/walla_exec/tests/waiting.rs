@@ -7,7 +7,7 @@ use std::time::Duration;
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::KvType;
 use walla_doubles::synth::{self, Mixture, Model};
-use walla_exec::{ExecOptions, Executor, Sequences};
+use walla_exec::{ExecOptions, Executor, Sequences, Target};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};
@@ -26,6 +26,7 @@ const OPTIONS: ExecOptions = ExecOptions {
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,
+    target: Target::Tokens,
 };
 
 /// A model whose steps take much longer than a wake-up.

@@ -36,11 +36,13 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     /// Adds an entry and evicts others until the limits hold. An entry above the limits is not
     /// kept.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
+        // First: the old entry must neither count nor survive a new one that is too large.
         self.remove(&key);
         if bytes > self.max_bytes || self.max_entries == 0 {
             return;
         }
         while self.entries.len() >= self.max_entries || self.bytes + bytes > self.max_bytes {
+            // A search of some hundred entries costs little compared with the result that is kept.
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             self.remove(&oldest);

@@ -137,6 +137,7 @@ impl Compiler {
         let cell = {
             let mut cache = self.cache();
             cache.get(constraint).unwrap_or_else(|| {
+                // Shared before the work: other threads wait for the cell, not for the lock.
                 let cell = Cell::default();
                 self.insert(&mut cache, constraint, &cell, bytes);
                 cell
@@ -286,6 +287,7 @@ pub(crate) fn check_json_schema(schema: &Value) -> Result<(), ConstraintError> {
     if let Some(checked) = cache().get(&text) {
         return checked;
     }
+    // Without the lock: a rare second check costs less than a frame that waits for another's.
     let checked = check_anew(schema, &text, &options);
     let bytes = text.len();
     cache().insert(text, checked.clone(), bytes);

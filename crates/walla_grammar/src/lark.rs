@@ -8,7 +8,7 @@ use walla_types::TokenId;
 
 use crate::schema::{self, JsonWhitespace};
 use crate::terminals::Tokens;
-use crate::work::Budget;
+use crate::work::{Budget, limit};
 use crate::{CompilerOptions, ConstraintError, Vocabulary, regex};
 
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
@@ -17,10 +17,6 @@ const MAX_NESTING: usize = 24;
 /// Maximum number of rules, terminals and opening parentheses, brackets and braces. The library
 /// compiles a chain of them by recursion, with 3 to 4 kB of stack for each.
 const MAX_LEVELS: u64 = 4_000;
-
-/// Directives that are refused: `%llguidance` changes the texts of a grammar, for example
-/// invalid UTF-8.
-const REFUSED: [&str; 1] = ["%llguidance"];
 
 /// A text as a string of the grammar.
 pub(crate) fn quote(text: &str) -> String {
@@ -69,8 +65,9 @@ pub(crate) fn lower(
             rest = schema.get(end..).unwrap_or_default();
             continue;
         }
-        if let Some(directive) = REFUSED.iter().find(|directive| rest.starts_with(**directive)) {
-            return Err(at(source, offset, &format!("{directive} is not supported")));
+        // It changes limits, and texts: the grammar could allow invalid UTF-8.
+        if rest.starts_with("%llguidance") {
+            return Err(at(source, offset, "%llguidance is not supported"));
         }
         match next {
             '(' | '[' | '{' => (depth, levels) = (depth + 1, levels + 1),
@@ -78,19 +75,14 @@ pub(crate) fn lower(
             ':' => levels += 1,
             _ => {}
         }
-        if levels > MAX_LEVELS {
-            return Err(ConstraintError::TooLarge {
-                what: "the number of rules and parentheses",
-                value: levels,
-                max_value: MAX_LEVELS,
-            });
-        }
+        limit("the number of rules and parentheses", levels, MAX_LEVELS)?;
         if depth > MAX_NESTING {
             let message = format!("more than {MAX_NESTING} nested parentheses");
             return Err(at(source, offset, &message));
         }
         let length = token_bytes(rest);
         let token = rest.get(..length).unwrap_or(rest);
+        // An id would pass by the checks of `special`.
         if token.starts_with("<[") {
             return Err(at(source, offset, "tokens are named by their text, not by id"));
         }

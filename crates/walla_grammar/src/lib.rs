@@ -143,7 +143,7 @@
 //! ```
 //! use serde_json::json;
 //! use walla_grammar::{
-//!     ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Input, Progress,
+//!     ActionSet, ActionSpec, CallFormat, CallMarkers, CallParser, Input, Progress,
 //!     check,
 //! };
 //! use walla_model::{Gguf, tokenizer::Tokenizer};
@@ -156,7 +156,7 @@
 //! let actions = ActionSet::new([give])?;
 //! let tokenizer = Tokenizer::from_gguf(&Gguf::from_static(walla_demo_model::GGUF)?)?;
 //! let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
-//! let mut parser = CallParser::new(&markers, CallLimits::default());
+//! let mut parser = CallParser::new(&markers, CallParser::MAX_BYTES);
 //!
 //! parser.begin(); // behind <tool_call>
 //! let text = b"\n{\"name\": \"give\", \"arguments\": {\"item\": \"nails\"}}\n</tool_call> There!";

@@ -116,6 +116,7 @@ impl Matcher {
         if let Some(last) = mask.last_mut().filter(|_| used != 0) {
             *last &= (1 << used) - 1;
         }
+        // The caller could draw nothing; an error ends the reply instead.
         if mask.iter().all(|&word| word == 0) {
             self.failure = Some(MatchError::DeadEnd);
             return Err(MatchError::DeadEnd);

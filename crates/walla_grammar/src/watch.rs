@@ -50,6 +50,7 @@ impl Timed {
         let timed = Arc::new(Self { handle, max_time, start: AtomicU64::new(0) });
         let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
         watch.all.push(Arc::downgrade(&timed));
+        // Under the lock that an ending thread holds, so this matcher is never left without one.
         if !watch.has_thread {
             let thread = std::thread::Builder::new().name("walla-mask-time".to_owned());
             // Without a thread only the other limits hold.

@@ -55,6 +55,7 @@ impl Budget {
 
     /// Takes the work of an expression.
     pub(crate) fn pay(&mut self, work: u64) -> Result<(), ConstraintError> {
+        // Saturating, here and below: the bound of a hostile expression exceeds 64 bits.
         self.used = self.used.saturating_add(work);
         limit("the work of regular expressions in steps of compile_fuel", self.used, self.max)
     }
@@ -126,6 +127,7 @@ impl Bound {
 
     pub(crate) fn concat(parts: Vec<Self>) -> Self {
         let mut whole = Self { is_nullable: true, ..Self::default() };
+        // From the end: the derivative of a part contains all parts behind it.
         for (behind, part) in parts.into_iter().rev().enumerate() {
             let (is_open, first, rest) = (part.is_nullable, part.first, part.parts);
             let own = rest.saturating_add(first.saturating_mul(behind as u64));

@@ -1,4 +1,5 @@
-//! Memories of agents and shared lore of a game, with deterministic retrieval.
+//! Memories of agents and shared lore of a game: deterministic searches, and a service that finds
+//! entries at each ask of an engine.
 //!
 //! | type | lifetime | purpose |
 //! |---|---|---|
@@ -8,8 +9,16 @@
 //! | [`select`] | one prompt | the hits that fit a number of tokens |
 //! | [`SavedStore`] | one saved game | content of a store, for any format of serde |
 //!
-//! The crate has no clock, no thread and no model: a program passes the game time and the vectors
-//! of its embedding model. Without vectors, a search finds entries by their words.
+//! These have no clock, no thread and no model: a program passes the game time and the vectors of
+//! its embedding model. Without vectors, a search finds entries by their words. The types below use
+//! them on a thread ([recall](#recall)).
+//!
+//! | type | owner | purpose |
+//! |---|---|---|
+//! | [`Memory`] | host | entries of one agent, or lore that agents share, with the changes since the last update |
+//! | [`Recall`] | host, shared | handle of the thread, which keeps an index and vectors of each memory |
+//! | [`RecallClient`] | host | an engine's client that puts found entries into asks as [`Notes`](walla_runtime::Notes) |
+//! | [`AgentRecall`] | client | the memories that an agent knows, and how much of them |
 //!
 //! # Examples
 //! ```
@@ -63,6 +72,27 @@
 //!
 //! Words cannot find these paraphrases, so vectors alone are better for them at 1. For direct
 //! questions, both together are better than each alone.
+//!
+//! # Recall
+//! 1. The host never waits: writing an entry is a change in memory, and [`Recall::update`] sends
+//!    changes through a queue. No lock is held during a search.
+//! 2. A search sees all changes that were sent before the ask, and none that was sent after it.
+//!    Its result depends on nothing else, unless the [time limit](RecallOptions::max_time) is
+//!    exceeded or vectors of [much lore](RecallOptions::max_fresh) are still being computed.
+//! 3. An ask for which a search runs is held back, with all later commands of its agent. Other
+//!    agents do not wait. A cancel, a removal or an edit of the conversation ends the wait.
+//! 4. Nothing is lost: without a result in time, the ask is sent without notes.
+//!
+//! ```
+//! use walla_memory::{AgentRecall, Memory, Recall, RecallOptions, Search};
+//!
+//! let recall = Recall::new(RecallOptions::default());
+//! let mut lore = Memory::from_lore_text("The mill wheel broke in spring.\n\nIt rains.")?;
+//! recall.update(&mut lore)?;
+//! let found = recall.search(Search::new("When did the mill break?", [lore.key()])).wait();
+//! assert_eq!(found.texts().collect::<Vec<_>>(), ["The mill wheel broke in spring."]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod entry;
@@ -70,6 +100,7 @@ mod error;
 mod index;
 mod limits;
 mod lore;
+mod recall;
 mod saved;
 mod search;
 mod select;
@@ -80,8 +111,12 @@ mod vectors;
 mod words;
 
 pub use entry::{Entry, EntryId, Tags};
-pub use error::{EntryError, LoadError, LoreError, SearchError, VectorError};
+pub use error::{EntryError, LoadError, LoreError, SearchError, UpdateError, VectorError};
 pub use limits::{HALF_LIFE, StoreLimits};
+pub use recall::{
+    AgentRecall, EXCHANGE_TAG, Found, FoundEntry, Memory, MemoryKey, OBSERVATION_TAG,
+    PendingSearch, Recall, RecallClient, RecallOptions, RecallStats, Search,
+};
 pub use saved::SavedStore;
 pub use search::{BM25_B, BM25_K1, Hit, MAX_QUERY_WORDS, Query, RRF_K, Weights, search};
 pub use select::select;

@@ -1,6 +1,6 @@
 //! Enumerations whose values have names.
 
-/// Defines an enumeration, `ALL`, `name` and `Display` from one table.
+/// Defines an enumeration, `ALL`, `name`, `from_name` and `Display` from one table.
 macro_rules! named {
     (
         $(#[$meta:meta])*
@@ -23,6 +23,12 @@ macro_rules! named {
                 match self {
                     $(Self::$value => $name,)*
                 }
+            }
+
+            /// The value with this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.name() == name)
             }
         }
 

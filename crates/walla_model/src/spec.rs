@@ -49,12 +49,6 @@ named! {
 }
 
 impl Architecture {
-    /// The architecture named `name` in `general.architecture`, if a builder exists.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|architecture| architecture.name() == name)
-    }
-
     /// Whether models of this architecture are encoders: they compute vectors and generate no text.
     #[must_use]
     pub const fn is_encoder(self) -> bool {

@@ -86,9 +86,7 @@ pub use frame::{
     AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Deferral, Deferred, Detail, Limits,
     LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork, TooManyRequests, bucket_for, plan,
 };
-pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
-pub use kv::{
-    Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
-};
+pub use governor::{ChargedStep, Governor, GovernorOptions, StepCost};
+pub use kv::{Fence, InvalidLedger, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId};
 pub use output::{OutputError, OutputMap};
 pub use ubatch::{Row, Run, Split, Splitter, UBatch};

@@ -204,6 +204,7 @@ fn a_chunk_smaller_than_the_step_overhead_starts_no_step() {
 
 #[test]
 fn a_nan_prediction_starts_no_step() {
+    #[derive(Debug)]
     struct Broken;
     impl CostModel for Broken {
         fn predict_micros(&self, _: StepWork) -> f32 {

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Rig, cost};
 use proptest::prelude::*;
 use walla_plan::governor::{MAX_DEBT_FRAMES, NEEDED, OVERDRAFT};
@@ -50,9 +52,9 @@ fn a_new_budget_applies_from_the_next_frame() {
     let mut rig = Rig::new(options(400), cost(100.0, 10.0), speakers(100));
     let small = rig.frame(|expected| expected);
     rig.governor.set_budget(Some(3_000));
-    assert_eq!(rig.governor.stats().budget_micros, Some(400), "not yet");
+    assert_eq!(rig.governor.stats().budget, Some(Duration::from_micros(400)), "not yet");
     let large = rig.frame(|expected| expected);
-    assert_eq!(rig.governor.stats().budget_micros, Some(3_000));
+    assert_eq!(rig.governor.stats().budget, Some(Duration::from_micros(3_000)));
     assert!(
         small.predicted_micros <= 400.0 && large.predicted_micros > 900.0,
         "{small:?} {large:?}"
@@ -210,7 +212,7 @@ proptest! {
         let mut rig = Rig::new(options(budget), cost(step_micros, row_micros), requests);
         for noise in noise {
             let before = rig.governor.stats();
-            prop_assert!(before.debt_micros <= budget * MAX_DEBT_FRAMES);
+            prop_assert!(before.debt.as_micros() as u32 <= budget * MAX_DEBT_FRAMES);
             let frame = rig.frame(|expected| expected * noise);
             let grant = (budget as f32 - frame.debt_micros).max(0.0);
             let is_within = frame.predicted_micros <= grant + 1.0;

@@ -2,10 +2,10 @@
 //! their combinations.
 
 use walla_plan::{
-    Batch, BatchLimits, Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError,
-    LedgerOptions, Output, PageId, TokenInput,
+    Batch, BatchLimits, InvalidLedger, KvCommands, KvLedger, LedgerError, LedgerOptions, Output,
+    PageId, TokenInput,
 };
-use walla_types::{SeqId, TokenId};
+use walla_types::{CacheCommand, SeqId, TokenId};
 
 const A: SeqId = SeqId(0);
 const B: SeqId = SeqId(1);
@@ -29,8 +29,13 @@ fn pages(ids: &[u32]) -> Vec<PageId> {
     ids.iter().map(|&id| PageId(id)).collect()
 }
 
-fn cell(page: u32, slot: u32) -> Cell {
-    Cell { page: PageId(page), slot }
+fn moved(
+    (from_page, from_cell): (u32, u32),
+    (to_page, to_cell): (u32, u32),
+    cells: u32,
+    turn: i32,
+) -> CacheCommand {
+    CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, turn }
 }
 
 #[test]
@@ -42,18 +47,23 @@ fn impossible_options_are_refused() {
         (LedgerOptions { max_sequences: 0, ..OPTIONS }, "max_sequences"),
     ];
     for (options, name) in too_small {
-        assert_eq!(KvLedger::new(options).err(), Some(InvalidLedger::TooSmall(name)));
+        let error = KvLedger::new(options).unwrap_err();
+        assert_eq!((error.what, error.size), (name, error.min - 1));
     }
     let wide =
         LedgerOptions { max_sequences: u32::MAX, max_pages_per_sequence: 1 << 20, ..OPTIONS };
-    let expected = InvalidLedger::TablesTooLarge { sequences: u32::MAX, pages: 1 << 20 };
-    assert_eq!(KvLedger::new(wide).err(), Some(expected));
+    let too_large = |options, what, size, max| {
+        let expected = InvalidLedger { what, size, min: 1, max };
+        assert_eq!(KvLedger::new(options).err(), Some(expected));
+    };
+    let tables = "page tables: max_sequences * max_pages_per_sequence";
+    too_large(wide, tables, u64::from(u32::MAX) << 20, 1 << 28);
     let long = LedgerOptions { page_tokens: 1 << 16, max_pages_per_sequence: 1 << 15, ..OPTIONS };
-    let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
-    assert_eq!(KvLedger::new(long).err(), Some(expected));
+    let context = "context: page_tokens * max_pages_per_sequence";
+    too_large(long, context, 1 << 31, i32::MAX as u64);
     let endless = LedgerOptions { pages: u32::MAX, ..OPTIONS };
-    let expected = InvalidLedger::TooManyPages { pages: u32::MAX };
-    assert_eq!(KvLedger::new(endless).err(), Some(expected));
+    let error = KvLedger::new(endless).unwrap_err();
+    assert_eq!((error.what, error.size, error.max), ("pages", u32::MAX.into(), 1 << 28));
 }
 
 #[test]
@@ -147,7 +157,7 @@ fn a_shared_prefix_costs_its_memory_once() {
     assert!(commands.is_empty());
     assert_eq!(ledger.pages_wanted(C, 1), Ok(1));
     ledger.append(C, 1, &mut commands).unwrap();
-    assert_eq!(commands.as_slice(), [KvCommand::CopyPage { from: PageId(3), to: PageId(5) }]);
+    assert_eq!(commands.as_slice(), [CacheCommand::CopyPage { from: 3, to: 5 }]);
     // A is now the last owner of the page and writes in place.
     commands.clear();
     ledger.append(A, 1, &mut commands).unwrap();
@@ -184,14 +194,13 @@ fn the_middle_is_removed_only_with_a_shift() {
     ledger.retire(1);
     ledger.remove_and_shift(A, 2..5, &mut commands).unwrap();
     assert_eq!(ledger.len(A), 7);
-    let moved = |from, to, cells| KvCommand::MoveCells { from, to, cells, delta: -3 };
     assert_eq!(
         commands.as_slice(),
         [
-            moved(cell(2, 1), cell(1, 2), 2),
-            moved(cell(2, 3), cell(2, 0), 1),
-            moved(cell(3, 0), cell(2, 1), 2),
-            KvCommand::ShiftRecent { seq: A, from: 5, end: 10, delta: -3 },
+            moved((2, 1), (1, 2), 2, -3),
+            moved((2, 3), (2, 0), 1, -3),
+            moved((3, 0), (2, 1), 2, -3),
+            CacheCommand::ShiftRecent { sequence: 0, from: 5, end: 10, turn: -3 },
         ]
     );
     assert_eq!(ledger.pages(A), pages(&[1, 2]));
@@ -203,13 +212,8 @@ fn whole_pages_are_remapped_instead_of_copied() {
     ledger.append(A, 14, &mut commands).unwrap();
     ledger.retire(1);
     ledger.remove_and_shift(A, 4..8, &mut commands).unwrap();
-    let turned = |page, cells| KvCommand::MoveCells {
-        from: cell(page, 0),
-        to: cell(page, 0),
-        cells,
-        delta: -4,
-    };
-    let recent = KvCommand::ShiftRecent { seq: A, from: 8, end: 14, delta: -4 };
+    let turned = |page, cells| moved((page, 0), (page, 0), cells, -4);
+    let recent = CacheCommand::ShiftRecent { sequence: 0, from: 8, end: 14, turn: -4 };
     assert_eq!(commands.as_slice(), [turned(3, 4), turned(4, 2), recent]);
     assert_eq!(ledger.pages(A), pages(&[1, 3, 4]));
     assert_eq!(ledger.fenced_pages(), 1);
@@ -242,8 +246,10 @@ fn recurrent_state_is_kept_whole_or_removed() {
     ledger.copy(A, B, .., &mut commands).unwrap();
     ledger.remove(A, .., &mut commands).unwrap();
     ledger.remove(C, .., &mut commands).unwrap(); // C is empty
-    let expected =
-        [KvCommand::CopySequence { from: A, to: B }, KvCommand::ClearSequence { seq: A }];
+    let expected = [
+        CacheCommand::CopySequence { from: 0, to: 1 },
+        CacheCommand::ClearSequence { sequence: 0 },
+    ];
     assert_eq!(commands.as_slice(), expected);
 }
 

@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use walla_plan::{
-    Cell, Fence, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
-};
-use walla_types::SeqId;
+use walla_plan::{Fence, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId};
+use walla_types::{CacheCommand, SeqId};
 
 const SEQUENCES: u32 = 4;
 
@@ -220,28 +218,28 @@ fn drain(list: &mut Vec<u64>, start: u32, len: u32) {
 }
 
 /// Executes a command as a device would.
-fn run(command: KvCommand, memory: &mut [Option<Stored>], page_tokens: usize) {
-    let cell = |cell: Cell| cell.page.index() * page_tokens + cell.slot as usize;
+fn run(command: CacheCommand, memory: &mut [Option<Stored>], page_tokens: usize) {
+    let cell = |page: u32, cell: u32| page as usize * page_tokens + cell as usize;
     match command {
-        KvCommand::CopyPage { from, to } => {
+        CacheCommand::CopyPage { from, to } => {
             assert_ne!(from, to);
-            let from = from.index() * page_tokens;
-            memory.copy_within(from..from + page_tokens, to.index() * page_tokens);
+            let from = cell(from, 0);
+            memory.copy_within(from..from + page_tokens, cell(to, 0));
         }
-        KvCommand::MoveCells { from, to, cells, delta } => {
-            assert!(cells > 0 && delta < 0);
-            assert!((from.slot.max(to.slot) + cells) as usize <= page_tokens, "crosses its page");
-            let (from, to) = (cell(from), cell(to));
+        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, turn } => {
+            assert!(cells > 0 && turn < 0);
+            assert!((from_cell.max(to_cell) + cells) as usize <= page_tokens, "crosses its page");
+            let (from, to) = (cell(from_page, from_cell), cell(to_page, to_cell));
             memory.copy_within(from..from + cells as usize, to);
             for stored in memory[to..to + cells as usize].iter_mut().flatten() {
-                stored.rotated_to += i64::from(delta);
+                stored.rotated_to += i64::from(turn);
             }
         }
-        KvCommand::ShiftRecent { from, end, delta, .. } => {
-            assert!(from < end && i64::from(from) >= -i64::from(delta));
+        CacheCommand::ShiftRecent { from, end, turn, .. } => {
+            assert!(from < end && i64::from(from) >= -i64::from(turn));
         }
-        KvCommand::CopySequence { from, to } => assert_ne!(from, to),
-        KvCommand::ClearSequence { .. } => panic!("only recurrent state is cleared"),
+        CacheCommand::CopySequence { from, to } => assert_ne!(from, to),
+        CacheCommand::ClearSequence { .. } => panic!("only recurrent state is cleared"),
     }
 }
 

@@ -57,10 +57,22 @@ fn outliers_leave_no_margin() {
     }
 }
 
+/// With a budget of one row, a step that takes ten times its usual time is more than 15 budgets.
+#[test]
+fn forgiven_debt_is_all_that_exceeds_the_budget() {
+    let seed = 3_690_064_002_295_918_629;
+    let (device, noise, budget_micros) = (Device::CPU, Noise::OUTLIERS, 601);
+    let report = run(&Run { device, noise, budget_micros, speakers: 0, frames: 1_000, seed });
+    assert!(report.used > 1.03 && report.used <= 1.03 + report.forgiven, "{report:?}");
+    let even = Run { device, noise: Noise::EVEN, budget_micros, speakers: 0, frames: 1_000, seed };
+    assert!(run(&even).forgiven < 1e-9, "{:?}", run(&even));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Over time no device uses more than its budget, apart from the debt of the last frames.
+    /// Over time no device uses more than its budget, apart from the debt of the last frames and
+    /// from debt that is forgiven, because no step may exclude all others for long.
     #[test]
     fn the_mean_stays_within_the_budget(
         is_gpu in any::<bool>(),
@@ -72,6 +84,6 @@ proptest! {
         let device = if is_gpu { Device::GPU } else { Device::CPU };
         let frames = 1_000;
         let report = run(&Run { device, noise, budget_micros, speakers, frames, seed });
-        prop_assert!(report.used <= 1.03, "{report:?}");
+        prop_assert!(report.used <= 1.03 + report.forgiven, "{report:?}");
     }
 }

@@ -235,6 +235,7 @@ impl PlayerClient {
                 return false;
             };
             let Some(entry) = self.player.recording.entries.get(index) else { return false };
+            // From the ask on, not from the begin: the host may ask later than the recorded one.
             let after = Duration::from_micros(entry.micros.saturating_sub(ask.micros));
             let due = reply.time.saturating_add(after);
             let frames = entry.frame.saturating_sub(ask.frame);
@@ -255,6 +256,7 @@ impl PlayerClient {
                 return true;
             }
             let mut event = reply.event(event.what.clone());
+            // Calls name the reply of this session, whose id is another one.
             set_call_reply(&mut event);
             let is_over = event.what.is_terminal();
             ready.push_back(event);

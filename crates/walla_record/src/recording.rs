@@ -203,6 +203,7 @@ impl Recording {
                 let Clock { frame, micros } = last.clock;
                 entries.push(Entry { frame, micros, record });
             }
+            // The limit is of the whole recording, and a reader has one chunk.
             memory_left = reader.memory_left;
             if end != End::CutOff {
                 break;
@@ -222,6 +223,7 @@ impl Recording {
         let mut chunk_micros = 0;
         for Entry { frame, micros, record } in &self.entries {
             let age = micros.saturating_sub(chunk_micros);
+            // As a recorder writes it: a chunk has a second at most.
             if age >= 1_000_000 && !bytes.is_empty() {
                 chunks.write(&bytes).map_err(failed)?;
                 bytes.clear();
@@ -449,6 +451,7 @@ impl<R: Read> Chunks<R> {
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let [deflated, inflated] = lengths.map(|bytes| bytes as usize);
         // Incompressible data grows by a few bytes per 64 KiB.
+        // Before anything is allocated for it: both lengths are claims of the file.
         for (bytes, max_bytes) in
             [(deflated, MAX_CHUNK_BYTES + MAX_CHUNK_BYTES / 64), (inflated, MAX_CHUNK_BYTES)]
         {

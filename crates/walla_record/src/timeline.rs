@@ -146,7 +146,9 @@ impl<'a> Builder<'a> {
                 Record::Engine(_) | Record::Paused(_) => {}
             }
         }
+        // Replies without a recorded end: the replay waits for their ends, which it causes itself.
         let mut open: Vec<_> = self.begun.difference(&self.ended).copied().collect();
+        // A set has no order, and steps must be the same in every replay.
         open.sort_unstable();
         for at in open {
             if let Some(ask) = self.session.asks.get(at) {
@@ -194,6 +196,7 @@ impl<'a> Builder<'a> {
         };
         asks.in_progress = Some(at);
         self.push_all(agent, before.map_or_else(Vec::new, |(_, turns)| turns));
+        // An ask that is left out still frees the turns before it.
         let has_effect = self.session.asks.get(at).is_some_and(has_effect);
         if has_effect && self.begun.insert(at) {
             self.push(agent, Step::Begin(at));
@@ -211,6 +214,7 @@ impl<'a> Builder<'a> {
         if asks.in_progress == Some(at) {
             asks.in_progress = None;
         }
+        // A command that cancels all is reported behind the ends that it has caused.
         asks.ended.push(at);
         asks.remove(at);
         let due = asks.take_due();
@@ -317,6 +321,7 @@ impl<'a> Builder<'a> {
     /// A command that copies the source as it is now. Its own steps may be late: a hidden agent
     /// keeps the copy until then.
     fn push_copy(&mut self, agent: AgentId, source: AgentId, copy: impl Fn(AgentId) -> Command) {
+        // From the end of the range: recorded agents are numbered from 0.
         self.hidden += 1;
         let hidden = AgentId(u64::MAX - self.hidden);
         let fork = Command::ForkAgent { agent: hidden, source, spec: None };

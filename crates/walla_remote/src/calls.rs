@@ -63,6 +63,7 @@ impl OpenCalls {
         let Arguments { text: arguments, is_json } = function.arguments.unwrap_or_default();
         let at = self.open_call(delta.index, id, &name);
         let Some(call) = self.open.get_mut(at) else { return };
+        // The fragment may end the arguments: they are read again.
         call.is_whole = None;
         // Some servers repeat the whole name.
         if call.name != name {

@@ -19,10 +19,10 @@ const MAX_EVENTS: usize = 4_096;
 pub(crate) struct Channels {
     events: Mailbox<Event>,
     /// The client has taken an event from a full queue.
-    space: Notify,
+    pub space: Notify,
     pub waker: AtomicWaker,
     is_paused: AtomicBool,
-    pause_changed: Notify,
+    pub pause_changed: Notify,
     /// Events of a hub that has ended.
     last: Mutex<VecDeque<Event>>,
     is_ended: AtomicBool,
@@ -68,11 +68,6 @@ impl Channels {
         self.waker.wake();
     }
 
-    /// Waits until the client has taken an event from a full queue.
-    pub async fn space(&self) {
-        self.space.notified().await;
-    }
-
     pub fn set_paused(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Release);
         self.pause_changed.notify_one();
@@ -82,13 +77,10 @@ impl Channels {
         self.is_paused.load(Ordering::Acquire)
     }
 
-    pub async fn pause_changed(&self) {
-        self.pause_changed.notified().await;
-    }
-
     /// The next event. Called by the client.
     pub fn try_recv(&self) -> Option<Event> {
         if let Some(event) = self.events.try_recv() {
+            // Only then does the hub wait: otherwise each event would cost a wake.
             if self.events.take_retry_wanted() {
                 self.space.notify_one();
             }
@@ -107,6 +99,7 @@ impl Channels {
 
     /// The hub ends with these events. No other follows.
     pub fn end(&self, events: VecDeque<Event>) {
+        // Beyond the capacity of the queue: no event may be lost, and the hub cannot send it later.
         self.last().extend(events);
         self.is_ended.store(true, Ordering::Release);
         self.waker.wake();

@@ -15,13 +15,9 @@ use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Chunk {
-    #[serde(default)]
     pub choices: Option<Vec<Choice>>,
-    #[serde(default)]
     pub usage: Option<Counts>,
-    #[serde(default)]
     error: Option<Value>,
-    #[serde(default)]
     object: Option<Value>,
 }
 
@@ -41,17 +37,12 @@ impl Chunk {
 pub(crate) struct Choice {
     #[serde(default, deserialize_with = "count")]
     pub index: u32,
-    #[serde(default)]
     pub delta: Option<Delta>,
     /// In a whole response.
-    #[serde(default)]
     pub message: Option<Delta>,
-    #[serde(default)]
     pub finish_reason: Option<String>,
     /// The stop string or the id of the stop token.
-    #[serde(default)]
     pub stop_reason: Option<Value>,
-    #[serde(default)]
     pub logprobs: Option<Logprobs>,
 }
 
@@ -59,13 +50,9 @@ pub(crate) struct Choice {
 pub(crate) struct Delta {
     #[serde(default)]
     pub content: Content,
-    #[serde(default)]
     pub reasoning_content: Option<String>,
-    #[serde(default)]
     pub reasoning: Option<String>,
-    #[serde(default)]
     pub refusal: Option<String>,
-    #[serde(default)]
     pub tool_calls: Option<Vec<CallDelta>>,
 }
 
@@ -73,17 +60,13 @@ pub(crate) struct Delta {
 pub(crate) struct CallDelta {
     #[serde(default, deserialize_with = "number")]
     pub index: Option<u32>,
-    #[serde(default)]
     pub id: Option<String>,
-    #[serde(default)]
     pub function: Option<FunctionDelta>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FunctionDelta {
-    #[serde(default)]
     pub name: Option<String>,
-    #[serde(default)]
     pub arguments: Option<Arguments>,
 }
 
@@ -159,7 +142,6 @@ impl From<Value> for Arguments {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Logprobs {
-    #[serde(default)]
     pub content: Option<Vec<Logprob>>,
 }
 
@@ -169,9 +151,7 @@ pub(crate) struct Logprob {
     pub token: String,
     #[serde(default, deserialize_with = "number")]
     pub id: Option<u32>,
-    #[serde(default)]
     pub logprob: Option<f32>,
-    #[serde(default)]
     pub top_logprobs: Option<Vec<Logprob>>,
 }
 
@@ -181,9 +161,7 @@ pub(crate) struct Counts {
     pub prompt_tokens: u32,
     #[serde(default, deserialize_with = "count")]
     pub completion_tokens: u32,
-    #[serde(default)]
     pub prompt_tokens_details: Option<PromptCounts>,
-    #[serde(default)]
     pub completion_tokens_details: Option<CompletionCounts>,
 }
 

@@ -63,6 +63,7 @@ impl RemoteEngine {
         std::thread::Builder::new()
             .name("walla-remote".into())
             .spawn(move || {
+                // Nothing is sent: it ends when the last handle drops the sender.
                 runtime.block_on(async { while gone.recv().await.is_some() {} });
                 // A name that is being resolved does not delay the end.
                 runtime.shutdown_background();

@@ -112,6 +112,7 @@ impl Server {
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|error| OptionsError::Tls(reason(&error)))?;
+        // Values of headers may be keys too.
         let secrets = options.headers.iter().map(|(_, value)| value.clone()).collect();
         Ok(Self { client, options, url, name: server, secrets: Mutex::new(secrets) })
     }
@@ -209,16 +210,11 @@ impl Server {
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "text/event-stream")
+            .header(ACCEPT, EVENTS)
             .body(body.clone());
-        let key = match &self.options.key {
-            Some(key) => Some(key.read().map_err(Failure::of)?),
-            None => None,
-        };
-        if let Some(key) = &key {
-            self.sent_key(key);
-        }
-        if let Some(key) = &key {
+        if let Some(key) = &self.options.key {
+            let key = key.read().map_err(Failure::of)?;
+            self.sent_key(&key);
             let mut value = HeaderValue::try_from(format!("Bearer {key}"))
                 .map_err(|_| Failure::of(RemoteError::NoKey("it is no header".into())))?;
             value.set_sensitive(true);
@@ -236,7 +232,9 @@ impl Server {
         })?;
         let status = response.status();
         let retry_after = retry_after(&response);
-        if status == StatusCode::OK && (is_event_stream(&response) || is_json(&response)) {
+        if status == StatusCode::OK
+            && (is_of(&response, EVENTS) || is_of(&response, "application/json"))
+        {
             return Ok(response);
         }
         let (message, is_context) = error_body(response, |text| self.masked(text)).await;
@@ -263,7 +261,7 @@ impl Server {
     ) -> Result<Read, Gone> {
         let RemoteOptions { limits, sizes, .. } = &self.options;
         let reply_end = begin + limits.reply;
-        let mut events = if is_event_stream(&response) {
+        let mut events = if is_of(&response, EVENTS) {
             events(response, *sizes)
         } else {
             whole(response, *sizes)
@@ -295,6 +293,7 @@ impl Server {
                 }
             };
             // Also of a call, which is passed on at its end.
+            // An event without content does not extend the time to the next token.
             if reader.bytes() > bytes {
                 bytes = reader.bytes();
                 latest_token = Some(Instant::now());
@@ -310,6 +309,7 @@ impl Server {
             }
             match read {
                 Err(_) if is_ended => return Ok(ended(&reader)),
+                // The host has seen nothing of it, so it can be repeated.
                 Err(error @ RemoteError::Interrupted(_)) if !has_parts => {
                     return Ok(Read::Nothing(error));
                 }
@@ -334,13 +334,8 @@ enum Read {
     Nothing(RemoteError),
 }
 
-fn is_event_stream(response: &Response) -> bool {
-    is_of(response, "text/event-stream")
-}
-
-fn is_json(response: &Response) -> bool {
-    is_of(response, "application/json")
-}
+/// Media type of a streamed reply.
+const EVENTS: &str = "text/event-stream";
 
 fn is_of(response: &Response, media_type: &str) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());

@@ -8,26 +8,33 @@ use walla_runtime::RemoteError;
 /// Where the key of a server comes from. It is read before each request, and sent only to the
 /// server, in the header `Authorization`. No log, trace, error or saved game contains it.
 #[derive(Clone)]
-pub struct ApiKey(Source);
-
-#[derive(Clone)]
-enum Source {
-    Environment(Arc<str>),
-    Callback(Arc<Callback>),
+pub struct ApiKey {
+    /// For `Debug`.
+    source: Arc<str>,
+    read: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
-
-type Callback = dyn Fn() -> Result<String, String> + Send + Sync;
 
 impl ApiKey {
     /// The value of an environment variable.
     pub fn from_env(variable: impl Into<Arc<str>>) -> Self {
-        Self(Source::Environment(variable.into()))
+        let variable = variable.into();
+        let source = format!("from_env({variable:?})").into();
+        let read = move || {
+            std::env::var(&*variable).map_err(|error| {
+                let reason = match error {
+                    std::env::VarError::NotPresent => "is not set",
+                    std::env::VarError::NotUnicode(_) => "is not UTF-8",
+                };
+                format!("the environment variable {variable} {reason}")
+            })
+        };
+        Self { source, read: Arc::new(read) }
     }
 
     /// The result of a function, for instance one that reads a file or a key store. It runs on the
     /// thread of the remote engine, and delays its replies while it runs.
     pub fn from_fn(key: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Self {
-        Self(Source::Callback(Arc::new(key)))
+        Self { source: "from_fn(..)".into(), read: Arc::new(key) }
     }
 
     /// The key, for the header.
@@ -35,17 +42,7 @@ impl ApiKey {
     /// # Errors
     /// [`RemoteError::NoKey`] with the reason, without the key.
     pub(crate) fn read(&self) -> Result<String, RemoteError> {
-        let key = match &self.0 {
-            Source::Environment(variable) => std::env::var(&**variable).map_err(|error| {
-                let reason = match error {
-                    std::env::VarError::NotPresent => "is not set",
-                    std::env::VarError::NotUnicode(_) => "is not UTF-8",
-                };
-                format!("the environment variable {variable} {reason}")
-            }),
-            Source::Callback(key) => key(),
-        };
-        let key = key.map_err(RemoteError::NoKey)?;
+        let key = (self.read)().map_err(RemoteError::NoKey)?;
         if key.is_empty() || key.bytes().any(|byte| !(b'!'..=b'~').contains(&byte)) {
             let reason = "the key is empty, or contains white space or control characters";
             return Err(RemoteError::NoKey(reason.into()));
@@ -57,12 +54,7 @@ impl ApiKey {
 /// Without the key.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Source::Environment(variable) => {
-                f.debug_tuple("ApiKey::from_env").field(variable).finish()
-            }
-            Source::Callback(_) => f.write_str("ApiKey::from_fn(..)"),
-        }
+        write!(f, "ApiKey::{}", self.source)
     }
 }
 

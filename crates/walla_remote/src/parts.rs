@@ -198,21 +198,23 @@ impl Reader {
 
     fn speak(&mut self, text: &str, parts: &mut Vec<Part>) {
         let mut found = Vec::new();
-        self.tags.push(text, &mut |part| found.push(part));
-        for part in found {
-            self.take(part, parts);
-        }
+        self.tags.push(text, &mut found);
+        self.take(found, parts);
     }
 
-    fn take(&mut self, part: Part, parts: &mut Vec<Part>) {
-        match (part, &mut self.reader) {
-            (Part::Speech(text), Some(reader)) => {
-                let mut found = Vec::new();
-                reader.push(TokenId(0), text.as_bytes(), &mut |piece| found.extend(part_of(piece)));
-                self.take_separated(found, parts);
+    /// Separates calls that are text.
+    fn take(&mut self, found: Vec<Part>, parts: &mut Vec<Part>) {
+        let mut separated = Vec::new();
+        for part in found {
+            match (part, &mut self.reader) {
+                (Part::Speech(text), Some(reader)) => {
+                    let mut found = |piece: ReplyPiece<'_>| separated.extend(part_of(piece));
+                    reader.push(TokenId(0), text.as_bytes(), &mut found);
+                }
+                (part, _) => separated.push(part),
             }
-            (part, _) => self.take_separated(vec![part], parts),
         }
+        self.take_separated(separated, parts);
     }
 
     fn take_separated(&mut self, found: Vec<Part>, parts: &mut Vec<Part>) {
@@ -254,6 +256,7 @@ impl Reader {
     fn end_call(&mut self, call: Result<ParsedCall, MalformedCall>, parts: &mut Vec<Part>) {
         self.calls_ended += 1;
         if self.rules.max_calls > 0 && self.calls_ended >= self.rules.max_calls {
+            // The reason of the server, if it came first, stays.
             self.finish.get_or_insert(FinishReason::CallLimit);
             self.calls.clear();
         }
@@ -295,10 +298,9 @@ impl Reader {
             self.end_call(call, parts);
         }
         let mut found = Vec::new();
-        self.tags.finish(&mut |part| found.push(part));
-        for part in found {
-            self.take(part, parts);
-        }
+        self.tags.finish(&mut found);
+        self.take(found, parts);
+        // Last: text that the tags have released may be the begin of a call.
         let mut found = Vec::new();
         if let Some(reader) = &mut self.reader {
             reader.finish(&mut |piece| found.extend(part_of(piece)));
@@ -309,20 +311,12 @@ impl Reader {
     /// The end of the reply, after the server has said it.
     pub fn end(&self) -> Option<End> {
         let reason = self.finish?;
-        let Some(counts) = self.counts else {
-            let Estimate { speech: reply_tokens, reasoning: reasoning_tokens } = self.texts;
-            let (prompt_tokens, cached_tokens) = (0, 0);
-            return Some(End {
-                reason,
-                prompt_tokens,
-                cached_tokens,
-                reply_tokens,
-                reasoning_tokens,
-            });
-        };
+        let Estimate { speech, reasoning } = self.texts;
+        // Of a server that counts nothing.
+        let estimate = Counts { completion_tokens: speech + reasoning, ..Counts::default() };
+        let counts = self.counts.unwrap_or(estimate);
         let of_reasoning = counts.completion_tokens_details.and_then(|its| its.reasoning_tokens);
-        let reasoning_tokens =
-            of_reasoning.unwrap_or(self.texts.reasoning).min(counts.completion_tokens);
+        let reasoning_tokens = of_reasoning.unwrap_or(reasoning).min(counts.completion_tokens);
         Some(End {
             reason,
             prompt_tokens: counts.prompt_tokens,
@@ -375,10 +369,10 @@ const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
 impl Tags {
-    fn push(&mut self, text: &str, part: &mut impl FnMut(Part)) {
+    fn push(&mut self, text: &str, parts: &mut Vec<Part>) {
         if self.state == TagState::Speech {
             if !text.is_empty() {
-                part(Part::Speech(text.to_owned()));
+                parts.push(Part::Speech(text.to_owned()));
             }
             return;
         }
@@ -397,19 +391,16 @@ impl Tags {
                     }
                 }
                 TagState::Reasoning => {
-                    if let Some(at) = self.held.find(CLOSE) {
-                        let rest = self.held.split_off(at + CLOSE.len());
-                        self.held.truncate(at);
-                        self.release(Part::Reasoning, part);
-                        self.held = rest;
-                        self.state = TagState::Behind;
-                    } else {
-                        let kept = overlap(&self.held, CLOSE);
-                        let rest = self.held.split_off(self.held.len() - kept);
-                        self.release(Part::Reasoning, part);
-                        self.held = rest;
+                    let close = self.held.find(CLOSE);
+                    let end = close.unwrap_or_else(|| self.held.len() - overlap(&self.held, CLOSE));
+                    let rest = self.held.split_off(end);
+                    self.release(Part::Reasoning, parts);
+                    self.held = rest;
+                    if close.is_none() {
                         return;
                     }
+                    self.held.drain(..CLOSE.len());
+                    self.state = TagState::Behind;
                 }
                 TagState::Behind => {
                     let rest = self.held.trim_start().to_owned();
@@ -419,23 +410,23 @@ impl Tags {
                     }
                     self.state = TagState::Speech;
                 }
-                TagState::Speech => return self.release(Part::Speech, part),
+                TagState::Speech => return self.release(Part::Speech, parts),
             }
         }
     }
 
-    fn finish(&mut self, part: &mut impl FnMut(Part)) {
+    fn finish(&mut self, parts: &mut Vec<Part>) {
         match self.state {
-            TagState::Reasoning => self.release(Part::Reasoning, part),
+            TagState::Reasoning => self.release(Part::Reasoning, parts),
             // White space is a reply, as in a local engine.
-            TagState::Begin | TagState::Speech => self.release(Part::Speech, part),
+            TagState::Begin | TagState::Speech => self.release(Part::Speech, parts),
             TagState::Behind => {}
         }
     }
 
-    fn release(&mut self, of: fn(String) -> Part, part: &mut impl FnMut(Part)) {
+    fn release(&mut self, of: fn(String) -> Part, parts: &mut Vec<Part>) {
         if !self.held.is_empty() {
-            part(of(std::mem::take(&mut self.held)));
+            parts.push(of(std::mem::take(&mut self.held)));
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Agent {
     /// Without turns.
     pub spec: Box<AgentSpec>,
     spec_version: u64,
-    history: History,
+    pub history: History,
     /// Counts the changes of `history`.
     version: u64,
     pub asks: AskQueue,
@@ -90,12 +90,7 @@ impl Agent {
 
     /// A copy with its conversation, without its asks.
     pub fn copy(&self) -> Self {
-        Self { history: self.history(), ..Self::new(self.spec.clone()) }
-    }
-
-    /// A copy of its conversation.
-    pub fn history(&self) -> History {
-        self.history.copy()
+        Self { history: self.history.copy(), ..Self::new(self.spec.clone()) }
     }
 
     /// Makes an engine know the agent as it is.
@@ -164,6 +159,7 @@ impl Agent {
         }
         let before = self.version;
         self.version += 1;
+        // An outdated copy gets the whole conversation with its next ask anyway.
         for place in self.places.iter_mut().filter(|place| place.version == before) {
             if let Some(child) = find(children, place.key) {
                 child.send(Command::AppendTurns { agent: id, turns: turns.clone() });
@@ -256,6 +252,7 @@ impl Agent {
             let is_known = is_same && place.version == before && !reply.is_cancelled;
             if is_known {
                 place.version = self.version;
+            // Of a replaced conversation the engine has the new version already.
             } else if !reply.is_outdated {
                 place.version = OUTDATED;
             }

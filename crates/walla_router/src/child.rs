@@ -163,5 +163,6 @@ pub(crate) fn drop_aside(client: Box<dyn EngineClient>, unloading: &Arc<AtomicUs
         }
     }
     unloading.fetch_add(1, Ordering::AcqRel);
+    // The count falls after the drop, so that at 0 all memory is released.
     drop_on_thread(Counted(Some(client), Arc::clone(unloading)));
 }

@@ -52,7 +52,8 @@ impl State {
             Command::EditConversation { agent: id, edit } => {
                 self.cancel_asks(id, |_| true);
                 let copied = edit.source().and_then(|source| self.agents.get(&source));
-                let copied = copied.filter(|source| !source.is_removed).map(Agent::history);
+                let copied =
+                    copied.filter(|source| !source.is_removed).map(|source| source.history.copy());
                 let Some(agent) = self.agents.get_mut(&id) else { return };
                 agent.edit(edit, copied);
                 self.conversation_changed(id);
@@ -159,13 +160,10 @@ impl State {
     pub fn cancel_asks(&mut self, id: AgentId, matches: impl Fn(ReplyId) -> bool) -> bool {
         let Some(agent) = self.agents.get_mut(&id) else { return false };
         let cancelled = agent.asks.cancel(matches);
-        for ask in &cancelled {
-            self.ready.push_back(Event {
-                agent: id,
-                reply_id: ask.reply_id,
-                what: cancelled_end(),
-            });
-        }
+        let (reason, usage) = (FinishReason::Cancelled, Usage::default());
+        let what = ReplyEvent::Finished { reason, usage };
+        let end = |ask: &Ask| Event { agent: id, reply_id: ask.reply_id, what: what.clone() };
+        self.ready.extend(cancelled.iter().map(end));
         self.settle(id);
         !cancelled.is_empty()
     }
@@ -209,8 +207,4 @@ impl State {
             self.agents.remove(&id);
         }
     }
-}
-
-fn cancelled_end() -> ReplyEvent {
-    ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: Usage::default() }
 }

@@ -66,6 +66,7 @@ impl Breaker {
 
     /// Whether the ask of an agent with a substitute is sent to the engine.
     pub fn admits(&mut self, ask: ReplyId, now: Duration) -> bool {
+        // Only an ask begins the probing: without asks there is nothing to probe with.
         if self.health == Health::Unavailable && now >= self.until {
             (self.health, self.count, self.probe) = (Health::Probing, 0, None);
         }
@@ -103,6 +104,7 @@ impl Breaker {
 
     /// The engine has failed, or exceeded a limit of time.
     pub fn failed(&mut self, ask: ReplyId, rules: &HealthRules, now: Duration) {
+        // Otherwise the place of the probe would stay taken.
         self.ended(ask);
         self.failed = self.failed.max(Some(ask));
         match self.health {

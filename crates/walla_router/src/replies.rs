@@ -109,6 +109,7 @@ impl State {
             _ => None,
         };
         let limit = agent.spec.route.max_first_token.filter(|_| choice.can_move);
+        // Only replies that can move have one: without a substitute it would change nothing.
         let deadline = limit.map(|limit| now.saturating_add(limit));
         deadlines.extend(deadline.map(|deadline| (deadline, id, reply_id)));
         agent.latest = Some(choice.key);
@@ -164,6 +165,7 @@ impl State {
             child.breaker.ended(reply_id);
             child.replies -= 1;
             child.moved += 1;
+            // An engine that has ended has ended its replies too.
             if !child.is_over() {
                 child.send(Command::Cancel { agent: id, reply_id });
             }
@@ -191,6 +193,7 @@ impl State {
         let Some(reply) = agent.reply.as_mut().filter(is_current) else { return };
         match &what {
             &ReplyEvent::Started { prompt_tokens } => {
+                // Held back: if the reply moves, the substitute begins it again (rule 4).
                 if reply.ask.is_some() && !reply.has_output {
                     reply.begun = Some(prompt_tokens);
                 } else if !std::mem::replace(&mut reply.is_started, true) {
@@ -269,6 +272,7 @@ impl State {
         let rules = self.rules;
         if let Some(child) = self.child(reply.on) {
             child.replies -= 1;
+            // An answer without text is a success too; a cancel is no outcome of the engine.
             let is_answer = matches!(&end, Ok((reason, _)) if *reason != FinishReason::Cancelled);
             if is_answer && !reply.has_output {
                 child.breaker.succeeded(reply_id, &rules);
@@ -280,6 +284,7 @@ impl State {
             Err(error) => ReplyEvent::Failed(error),
         };
         self.ready.push_back(Event { agent: id, reply_id, what });
+        // Before the next ask: a removed agent has none.
         self.forget_if_done(id);
         self.begin_asks(id, now);
         self.prepare(id);

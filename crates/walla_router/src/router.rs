@@ -128,14 +128,6 @@ impl Router {
     pub fn engines(&self) -> &Engines {
         &self.engines
     }
-
-    fn lock(&self) -> MutexGuard<'_, Locked> {
-        self.engines.lock()
-    }
-
-    fn now(&self, locked: &Locked) -> Duration {
-        self.engines.now(locked)
-    }
 }
 
 impl Engines {
@@ -143,10 +135,12 @@ impl Engines {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time since the begin, without pauses.
-    fn now(&self, locked: &Locked) -> Duration {
+    /// With the time since the begin, without pauses.
+    fn lock_now(&self) -> (MutexGuard<'_, Locked>, Duration) {
+        let locked = self.lock();
         let end = locked.pause_begin.unwrap_or_else(Instant::now);
-        end.saturating_duration_since(self.shared.begin).saturating_sub(locked.paused)
+        let now = end.saturating_duration_since(self.shared.begin).saturating_sub(locked.paused);
+        (locked, now)
     }
 
     /// Adds an engine. It may still be loading: asks wait for it. An engine that failed to load
@@ -208,8 +202,7 @@ impl Engines {
     /// # Errors
     /// No engine has this name.
     pub fn remove(&self, name: &str, in_progress: ReplyInProgress) -> Result<(), EnginesError> {
-        let mut locked = self.lock();
-        let now = self.now(&locked);
+        let (mut locked, now) = self.lock_now();
         if !locked.state.retire(name, in_progress) {
             return Err(EnginesError::Unknown(name.into()));
         }
@@ -305,8 +298,7 @@ impl Engines {
 
 impl EngineClient for Router {
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
-        let mut locked = self.lock();
-        let now = self.now(&locked);
+        let (mut locked, now) = self.engines.lock_now();
         if locked.state.is_stopped {
             return Err(TrySendError::Closed(command));
         }
@@ -327,19 +319,17 @@ impl EngineClient for Router {
     }
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
-        let mut locked = self.lock();
-        let now = self.now(&locked);
+        let (mut locked, now) = self.engines.lock_now();
         locked.state.receive(most, now, events)
     }
 
     fn frame(&self) {
-        let mut locked = self.lock();
-        let now = self.now(&locked);
+        let (mut locked, now) = self.engines.lock_now();
         locked.state.frame(now);
     }
 
     fn set_paused(&self, is_paused: bool) {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         if locked.state.is_paused == is_paused {
             return;
         }
@@ -359,7 +349,7 @@ impl EngineClient for Router {
     /// because engines can be added at any time: [`Engines::list`] and each ask that needs an
     /// engine report its failure.
     fn state(&self) -> EngineState {
-        let locked = self.lock();
+        let locked = self.engines.lock();
         let state = &locked.state;
         if state.is_stopped {
             return EngineState::Stopped;
@@ -381,7 +371,7 @@ impl EngineClient for Router {
 
     /// Sums over all engines; budget and latest step of the default engine.
     fn stats(&self) -> EngineStats {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         let state = &mut locked.state;
         let default = Arc::clone(&state.default);
         let mut sum = state.named(&default).map(|child| child.client.stats()).unwrap_or_default();
@@ -395,7 +385,7 @@ impl EngineClient for Router {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         let default = Arc::clone(&locked.state.default);
         let default = locked.state.named(&default);
         default.map_or(Capabilities::CHAT, |child| child.client.capabilities())
@@ -405,21 +395,29 @@ impl EngineClient for Router {
         self.engines.set_budget(budget);
     }
 
+    /// From each engine on the processor.
+    fn set_reserved(&self, time: Duration) {
+        let mut locked = self.lock();
+        locked.state.reserved = time;
+        for child in &locked.state.children {
+            child.client.set_reserved(time);
+        }
+    }
+
     /// That of all engines, otherwise that of the default engine.
     fn budget(&self) -> Option<FrameBudget> {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         let default = Arc::clone(&locked.state.default);
         let shared = locked.state.budget;
         shared.or_else(|| locked.state.named(&default)?.client.budget())
     }
 
     fn max_wait(&self) -> Option<Duration> {
-        let locked = self.lock();
+        let (locked, now) = self.engines.lock_now();
         let state = &locked.state;
         if state.has_events() {
             return Some(Duration::ZERO);
         }
-        let now = self.now(&locked);
         let deadline = state.next_deadline().map(|deadline| deadline.saturating_sub(now));
         let of_children = state.children.iter().filter_map(|child| child.client.max_wait()).min();
         // A successor does not wake the host when it is ready.
@@ -429,7 +427,7 @@ impl EngineClient for Router {
     }
 
     fn stop(&self) {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         locked.state.is_stopped = true;
         for child in &locked.state.children {
             child.client.stop();
@@ -440,7 +438,7 @@ impl EngineClient for Router {
     }
 
     fn is_ended(&self) -> bool {
-        let locked = self.lock();
+        let locked = self.engines.lock();
         let state = &locked.state;
         let is_over = state.is_stopped && state.unloading.load(Ordering::Acquire) == 0;
         let is_ended = |child: &Child| {
@@ -451,7 +449,7 @@ impl EngineClient for Router {
     }
 
     fn register_waker(&self, waker: &Waker) {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         for child in &locked.state.children {
             child.client.register_waker(waker);
         }
@@ -498,7 +496,7 @@ fn add(sum: &mut EngineStats, other: &EngineStats) {
 /// Drops the clients, also if a holder of [`Engines`] remains.
 impl Drop for Router {
     fn drop(&mut self) {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         locked.state.is_stopped = true;
         let children = std::mem::take(&mut locked.state.children);
         drop(locked);

@@ -47,13 +47,12 @@ impl State {
             let same: Vec<usize> = (at..self.children.len()).filter(is_same).collect();
             let budgets: Vec<FrameBudget> = match total.of_device(*is_gpu) {
                 None => vec![FrameBudget::Unlimited; same.len()],
+                // Unchanged, so that `Auto` stays the choice of the engine.
                 Some(_) if same.len() == 1 => vec![total],
                 Some(time) => {
-                    let uses: Vec<Use> = same
-                        .iter()
-                        .map(|at| &self.children[*at])
-                        .map(|child| Use { weight: child.weight, has_work: child.has_work() })
-                        .collect();
+                    let of_child = |child: &Child| (child.weight, child.has_work());
+                    let uses: Vec<_> =
+                        same.iter().map(|at| of_child(&self.children[*at])).collect();
                     divide(time, &uses).into_iter().map(FrameBudget::Time).collect()
                 }
             };
@@ -67,26 +66,18 @@ impl State {
     }
 }
 
-/// An engine that uses a device of this machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
-    pub weight: f32,
-    /// It has open replies, or agents to evaluate in the background.
-    pub has_work: bool,
-}
-
 /// The budget of each engine on one device: the total, divided among the engines with work in
 /// proportion to their weights. An engine without work gets the share that it would have with work,
-/// so that its first step does not wait for the next division.
-pub(crate) fn divide(total: Duration, engines: &[Use]) -> Vec<Duration> {
-    let weight = |engine: &Use| f64::from(engine.weight.max(0.0));
-    let of_working = |engine: &&Use| engine.has_work;
-    let working: f64 = engines.iter().filter(of_working).map(weight).sum();
-    let budget = |engine: &Use| {
-        let sum = if engine.has_work { working } else { working + weight(engine) };
-        if sum > 0.0 { total.mul_f64((weight(engine) / sum).min(1.0)) } else { Duration::ZERO }
+/// so that its first step does not wait for the next division. `engines`: the weight of each, and
+/// whether it has open replies or agents to evaluate in the background.
+fn divide(total: Duration, engines: &[(f32, bool)]) -> Vec<Duration> {
+    let engines = engines.iter().map(|(weight, has_work)| (f64::from(weight.max(0.0)), *has_work));
+    let working: f64 = engines.clone().filter(|(_, works)| *works).map(|(weight, _)| weight).sum();
+    let budget = |(weight, has_work): (f64, bool)| {
+        let sum = if has_work { working } else { working + weight };
+        if sum > 0.0 { total.mul_f64((weight / sum).min(1.0)) } else { Duration::ZERO }
     };
-    engines.iter().map(budget).collect()
+    engines.map(budget).collect()
 }
 
 #[cfg(test)]
@@ -94,9 +85,7 @@ mod tests {
     use super::*;
 
     fn shares(engines: &[(f32, bool)]) -> Vec<u128> {
-        let uses: Vec<_> =
-            engines.iter().map(|&(weight, has_work)| Use { weight, has_work }).collect();
-        divide(Duration::from_millis(6), &uses).iter().map(Duration::as_micros).collect()
+        divide(Duration::from_millis(6), engines).iter().map(Duration::as_micros).collect()
     }
 
     #[test]

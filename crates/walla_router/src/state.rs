@@ -43,6 +43,8 @@ pub(crate) struct State {
     /// The budget that was divided last, and the engines that it was divided among.
     pub shared: Option<FrameBudget>,
     pub sharing: Vec<Share>,
+    /// Time of each frame that the host's other work on the processor has reserved.
+    pub reserved: Duration,
     pub is_paused: bool,
     pub is_stopped: bool,
     pub waker: Option<Waker>,
@@ -69,6 +71,7 @@ impl State {
             budget: None,
             shared: None,
             sharing: Vec::new(),
+            reserved: Duration::ZERO,
             is_paused: false,
             is_stopped: false,
             waker: None,
@@ -98,6 +101,7 @@ impl State {
         if self.is_paused {
             client.set_paused(true);
         }
+        client.set_reserved(self.reserved);
         if let Some(waker) = &self.waker {
             client.register_waker(waker);
             waker.wake_by_ref();
@@ -168,6 +172,8 @@ impl State {
         for at in 0..children {
             let at = (self.first + at) % children;
             loop {
+                // Each engine gets only the room that is left, so that none fills the queue of the
+                // host.
                 let room = most.saturating_sub(self.ready.len());
                 let Some(child) = self.children.get(at).filter(|_| room > 0) else { break };
                 let key = child.key;
@@ -177,6 +183,7 @@ impl State {
                 inbox.drain(..).for_each(|event| self.event(key, event, now));
             }
         }
+        // In turn, so that an engine with many events does not starve the others.
         self.first = self.first.wrapping_add(1) % children.max(1);
         self.inbox = inbox;
         let taken = self.ready.len().min(most);
@@ -216,6 +223,7 @@ impl State {
         {
             let child = &mut self.children[at];
             child.is_retired = true;
+            // It is retired before its successor is added: two engines never have one name.
             let (name, weight) = (Arc::clone(&child.name), child.weight);
             if let Some(successor) = child.successor.take() {
                 self.add(name, successor, weight);
@@ -225,6 +233,7 @@ impl State {
         while let Some(at) =
             self.children.iter().position(|child| child.is_retired && child.replies == 0)
         {
+            // Its order does not matter: `list` sorts by key.
             let child = self.children.swap_remove(at);
             drop_aside(child.client, &self.unloading);
         }
@@ -257,6 +266,7 @@ impl State {
         let Some(reply) = self.agents.get_mut(&id).and_then(|agent| agent.reply.as_mut()) else {
             return;
         };
+        // The deadline may be of an earlier reply, or the output may have come just before it.
         if reply.reply_id != reply_id || reply.has_output {
             return;
         }

@@ -24,7 +24,8 @@ const HELD_BYTES: usize = 256;
 /// Assembles the text of one agent's replies, one reply at a time. The default has no buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Detokenizer {
-    stops: Vec<StopString>,
+    /// Stop strings with their indices among the strings given.
+    stops: Vec<(u32, String)>,
     /// First bytes of an unfinished character.
     partial: Partial,
     /// Decoded text that is held back.
@@ -49,8 +50,8 @@ impl Detokenizer {
     /// Begins a reply with new stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
         let stops = (0..).zip(stop_strings).filter(|(_, stop)| !stop.is_empty());
-        self.stops = stops.map(|(index, stop)| StopString::new(stop, index)).collect();
-        let longest = self.stops.iter().map(|stop| stop.bytes.len()).max().unwrap_or(0);
+        self.stops = stops.map(|(index, stop)| (index, stop.clone())).collect();
+        let longest = self.stops.iter().map(|(_, stop)| stop.len()).max().unwrap_or(0);
         self.reset();
         self.held.reserve(HELD_BYTES + longest);
         self.ends.reserve(HELD_BYTES + longest);
@@ -58,7 +59,6 @@ impl Detokenizer {
 
     /// Begins a reply.
     pub(crate) fn reset(&mut self) {
-        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
         self.partial = Partial::default();
         self.held.clear();
         self.ends.clear();
@@ -110,13 +110,6 @@ impl Detokenizer {
         self.say(self.held.len(), say);
     }
 
-    /// Shows the text that was held back, because a call follows: neither a stop string nor a
-    /// character continues behind it.
-    pub(crate) fn interrupt(&mut self, say: &mut Say<'_>) {
-        self.finish(say);
-        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
-    }
-
     /// Capacities of the buffers.
     #[cfg(test)]
     pub(crate) fn capacities(&self) -> (usize, usize) {
@@ -147,14 +140,12 @@ impl Detokenizer {
             return;
         }
         self.held.push(character);
-        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-            self.stops.iter_mut().for_each(|stop| stop.push(byte));
-        }
-        let complete = self.stops.iter().filter(|stop| stop.is_complete());
-        if let Some(stop) = complete.max_by_key(|stop| (stop.bytes.len(), Reverse(stop.index))) {
+        let complete = self.stops.iter().filter(|(_, stop)| self.held.ends_with(&**stop));
+        let longest = complete.max_by_key(|(index, stop)| (stop.len(), Reverse(*index)));
+        if let Some((index, stop)) = longest {
             self.stopped = true;
-            self.stop_index = stop.index;
-            self.held.truncate(self.held.len() - stop.bytes.len());
+            self.stop_index = *index;
+            self.held.truncate(self.held.len() - stop.len());
         }
     }
 
@@ -187,7 +178,13 @@ impl Detokenizer {
         if self.stopped {
             return 0;
         }
-        self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0)
+        // The beginning of a stop string is held back, so `held` ends with it: no state is needed.
+        let held = self.held.as_bytes();
+        let begun = |(_, stop): &(u32, String)| {
+            let most = held.len().min(stop.len() - 1); // stop strings are not empty
+            (1..=most).rev().find(|&bytes| held.ends_with(&stop.as_bytes()[..bytes]))
+        };
+        self.stops.iter().filter_map(begun).max().unwrap_or(0)
     }
 
     /// Sends the first `bytes` bytes of `held`, which are whole characters.
@@ -250,45 +247,6 @@ impl Partial {
             }
             // The byte did not continue the earlier bytes: decode it again, alone.
         }
-    }
-}
-
-/// A stop string and the number of its bytes that the text ends with: Knuth-Morris-Pratt automaton.
-#[derive(Clone, Debug)]
-struct StopString {
-    bytes: Box<[u8]>,
-    /// For each matched length, the next shorter length that also matches.
-    shorter: Box<[usize]>,
-    matched: usize,
-    /// Index among the strings given.
-    index: u32,
-}
-
-impl StopString {
-    fn new(stop: &str, index: u32) -> Self {
-        let bytes: Box<[u8]> = stop.as_bytes().into();
-        let mut shorter = vec![0; bytes.len() + 1];
-        let mut matched = 0;
-        for (i, &byte) in bytes.iter().enumerate().skip(1) {
-            while matched > 0 && bytes[matched] != byte {
-                matched = shorter[matched];
-            }
-            matched += usize::from(bytes[matched] == byte);
-            shorter[i + 1] = matched;
-        }
-        Self { bytes, shorter: shorter.into(), matched: 0, index }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.matched == self.bytes.len()
-    }
-
-    /// Not called again after completion, because the reply has ended.
-    fn push(&mut self, byte: u8) {
-        while self.matched > 0 && self.bytes.get(self.matched) != Some(&byte) {
-            self.matched = self.shorter[self.matched];
-        }
-        self.matched += usize::from(self.bytes.get(self.matched) == Some(&byte));
     }
 }
 

@@ -72,6 +72,12 @@ pub trait EngineClient: Send + Sync + 'static {
     /// machine.
     fn set_budget(&self, _budget: FrameBudget) {}
 
+    /// Reserves time of each frame on the processor for work of this client outside the engine;
+    /// zero ends that. While it is reserved, engines on the CPU have a smaller
+    /// [share](FrameBudget::without) of the budget, which itself does not change. Without effect on
+    /// an engine that uses no processor of this machine.
+    fn set_reserved(&self, _time: Duration) {}
+
     /// The device time of a frame that was set last, though it may not be in effect yet. `None`: it
     /// is not known.
     fn budget(&self) -> Option<FrameBudget> {
@@ -146,6 +152,10 @@ impl EngineClient for Client {
 
     fn set_budget(&self, budget: FrameBudget) {
         Self::set_budget(self, budget);
+    }
+
+    fn set_reserved(&self, time: Duration) {
+        Self::set_reserved(self, time);
     }
 
     fn budget(&self) -> Option<FrameBudget> {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
@@ -17,7 +18,7 @@ use crate::status::ModelCard;
 pub(crate) const MAX_CLIENTS: usize = 16;
 
 /// Index of a client, below [`MAX_CLIENTS`]. Reused after [`EngineCore::remove_client`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey(pub u32);
 
 /// A setting made by a host. The latest value applies.
@@ -25,6 +26,8 @@ pub(crate) struct ClientKey(pub u32);
 pub(crate) enum Control {
     /// Device time of a frame.
     Budget(FrameBudget),
+    /// Time of each frame that other work on the processor has reserved.
+    Reserved(Duration),
     /// Tokens that the KV pool may hold.
     KvTokens(u32),
 }

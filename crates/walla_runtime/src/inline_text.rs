@@ -67,12 +67,6 @@ impl<const N: usize> Deref for InlineText<N> {
     }
 }
 
-impl<const N: usize> AsRef<str> for InlineText<N> {
-    fn as_ref(&self) -> &str {
-        self.as_str()
-    }
-}
-
 impl<const N: usize> fmt::Display for InlineText<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

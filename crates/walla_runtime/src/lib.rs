@@ -35,15 +35,16 @@ mod reply_parts;
 mod sentence;
 mod shell;
 mod status;
+mod worker;
 
 pub use api::{
-    ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions, BudgetStats, CacheCopied,
-    CacheError, CacheJob, CacheTicket, Call, CallId, CallResult, CancelAfter, Cancellation,
-    Capabilities, Command, ConstraintKinds, ContextPolicy, ConversationEdit, Determinism,
-    EngineStats, Event, FinishReason, FirstTokenTimes, Logged, MAX_ASKS_WAITING, MAX_CACHE_JOBS,
-    MAX_DELTA_BYTES, MAX_EXCHANGES_KNOWN, Notes, Pacing, PrefixCache, Prompt, RefusedCall,
-    RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score,
-    Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
+    ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions, CacheCopied, CacheError,
+    CacheJob, CacheTicket, Call, CallId, CallResult, CancelAfter, Cancellation, Capabilities,
+    Command, ConstraintKinds, ContextPolicy, ConversationEdit, Determinism, EngineStats, Event,
+    FinishReason, FirstTokenTimes, Logged, MAX_ASKS_WAITING, MAX_CACHE_JOBS, MAX_DELTA_BYTES,
+    MAX_EXCHANGES_KNOWN, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker, TimeLimit,
+    TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;
@@ -67,12 +68,10 @@ pub use walla_grammar::{
     ActionError, ActionSet, ActionSpec, CallError, CallFormat, Constraint, ConstraintError,
     ConstraintKind, MalformedCall, MatchError, UnmarkedCalls, VocabularyError,
 };
-pub use walla_model::chat::{
-    BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,
-};
+pub use walla_model::chat::{BuiltInTemplate, TemplateChoice, TemplateError, TemplateState};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 pub use walla_plan::Detail;
-pub use walla_plan::governor::BucketError;
+pub use walla_plan::governor::{BucketError, BudgetStats};
 pub use walla_trace;
 
 /// A program's existing GPU handles, for [`EngineOptions::gpu_context`].

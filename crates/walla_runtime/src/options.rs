@@ -75,6 +75,14 @@ impl FrameBudget {
             Self::Time(time) => Some(time),
         }
     }
+
+    /// The limit on a device of this kind, without the time that other work on the processor has
+    /// reserved. An engine on a CPU keeps at least half of its budget; one on a GPU keeps all.
+    #[must_use]
+    pub fn without(self, reserved: Duration, is_gpu: bool) -> Option<Duration> {
+        let total = self.of_device(is_gpu)?;
+        Some(if is_gpu { total } else { total.saturating_sub(reserved).max(total / 2) })
+    }
 }
 
 impl From<Duration> for FrameBudget {
@@ -253,7 +261,8 @@ pub struct EngineOptions {
     /// windows of 1/60 s. Default: `false`; the async API sets it with a budget. A budget set at
     /// run time always applies to them.
     pub budget_free_running: bool,
-    /// Maximum predicted device time of one step on a GPU, with a budget or without. A renderer on
+    /// Maximum predicted device time of one step on a GPU, for clients that are paced per frame,
+    /// with a budget or without, and for free-running clients that keep to a budget. A renderer on
     /// the same GPU waits for this time at most. Short steps evaluate fewer prompt tokens per
     /// millisecond. `None`: no limit. Default: 4 ms. It does not limit steps of a CPU, because the
     /// operating system can preempt them.

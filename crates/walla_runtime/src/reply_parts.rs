@@ -47,10 +47,9 @@ pub(crate) struct ReplyParts {
 /// Destinations of bytes.
 #[derive(Debug, Default)]
 struct Sinks {
-    speech: Detokenizer,
-    reasoning: Detokenizer,
-    speech_tokens: u32,
-    reasoning_tokens: u32,
+    /// By [`Part`], like `tokens`.
+    texts: [Detokenizer; 2],
+    tokens: [u32; 2],
 }
 
 impl Part {
@@ -66,21 +65,20 @@ impl Part {
 impl ReplyParts {
     /// Parts of replies whose speech ends before any of these strings.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
-        let sinks = Sinks { speech: Detokenizer::new(stop_strings), ..Sinks::default() };
-        Self { sinks, splitter: None }
+        let texts = [Detokenizer::new(stop_strings), Detokenizer::default()];
+        Self { sinks: Sinks { texts, tokens: [0; 2] }, splitter: None }
     }
 
     /// Begins a reply with new stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
-        self.sinks.speech.set_stop_strings(stop_strings);
+        self.sinks.text(Part::Speech).set_stop_strings(stop_strings);
         self.reset();
     }
 
     /// Begins a reply that is only speech, until [`ReplyParts::begin`].
     pub(crate) fn reset(&mut self) {
-        self.sinks.speech.reset();
-        self.sinks.reasoning.reset();
-        (self.sinks.speech_tokens, self.sinks.reasoning_tokens) = (0, 0);
+        self.sinks.texts.iter_mut().for_each(Detokenizer::reset);
+        self.sinks.tokens = [0; 2];
         if let Some(splitter) = &mut self.splitter {
             splitter.reset(Mode::Off);
         }
@@ -89,7 +87,7 @@ impl ReplyParts {
     /// Separates the current reply into parts. Call it before the reply's first token.
     pub(crate) fn begin(&mut self, markers: &Arc<ReasoningMarkers>, start: ReplyStart) {
         if self.splitter.is_none() {
-            self.sinks.reasoning = Detokenizer::new(&[]);
+            *self.sinks.text(Part::Reasoning) = Detokenizer::new(&[]);
         }
         let splitter = self.splitter.get_or_insert_with(|| Box::new(Splitter::new(markers)));
         splitter.reset(match start {
@@ -110,13 +108,13 @@ impl ReplyParts {
             }
             _ => self.sinks.put_token(Part::Speech, bytes, say),
         }
-        self.sinks.speech.is_stopped()
+        self.sinks.texts[Part::Speech as usize].is_stopped()
     }
 
     /// Index of the complete stop string, after [`push`](Self::push) has returned `true`:
     /// [`Detokenizer::stop_index`] of the speech.
     pub(crate) fn stop_index(&self) -> u32 {
-        self.sinks.speech.stop_index()
+        self.sinks.texts[Part::Speech as usize].stop_index()
     }
 
     /// Shows the text that was held back, because a call follows.
@@ -125,7 +123,7 @@ impl ReplyParts {
             splitter.release_all(&mut self.sinks, say);
         }
         let speech = &mut |text, tokens| say(Part::Speech, text, tokens);
-        self.sinks.speech.interrupt(speech);
+        self.sinks.text(Part::Speech).finish(speech);
     }
 
     /// Shows the text that was held back, because the reply has ended.
@@ -133,19 +131,20 @@ impl ReplyParts {
         if let Some(splitter) = &mut self.splitter {
             splitter.release_all(&mut self.sinks, say);
         }
-        self.sinks.reasoning.finish(&mut |text, tokens| say(Part::Reasoning, text, tokens));
-        self.sinks.speech.finish(&mut |text, tokens| say(Part::Speech, text, tokens));
+        for part in [Part::Reasoning, Part::Speech] {
+            self.sinks.text(part).finish(&mut |text, tokens| say(part, text, tokens));
+        }
     }
 
     /// Speech tokens so far. They include tokens that may be the beginning of a marker, until it is
     /// complete.
     pub(crate) fn speech_tokens(&self) -> u32 {
-        self.sinks.speech_tokens
+        self.sinks.tokens[Part::Speech as usize]
     }
 
     /// Tokens of reasoning and markers so far.
     pub(crate) fn reasoning_tokens(&self) -> u32 {
-        self.sinks.reasoning_tokens
+        self.sinks.tokens[Part::Reasoning as usize]
     }
 
     /// Format of the open block, if [`ReplyParts::close`] can close it now.
@@ -181,12 +180,12 @@ impl ReplyParts {
 }
 
 impl Sinks {
+    fn text(&mut self, part: Part) -> &mut Detokenizer {
+        &mut self.texts[part as usize]
+    }
+
     fn put(&mut self, part: Part, bytes: &[u8], tokens: u32, say: &mut Say<'_>) {
-        let text = match part {
-            Part::Speech => &mut self.speech,
-            Part::Reasoning => &mut self.reasoning,
-        };
-        text.push_part(bytes, tokens, &mut |text, tokens| say(part, text, tokens));
+        self.text(part).push_part(bytes, tokens, &mut |text, tokens| say(part, text, tokens));
     }
 
     fn put_token(&mut self, part: Part, bytes: &[u8], say: &mut Say<'_>) {
@@ -195,19 +194,16 @@ impl Sinks {
     }
 
     fn count_tokens(&mut self, part: Part, tokens: u32) {
-        match part {
-            Part::Speech => self.speech_tokens += tokens,
-            Part::Reasoning => self.reasoning_tokens += tokens,
-        }
+        self.tokens[part as usize] += tokens;
     }
 
     /// Moves `tokens` tokens, which were counted as `counted`, to a marker.
     fn hide(&mut self, counted: Part, tokens: u32) {
         if counted == Part::Speech {
-            self.speech_tokens -= tokens;
-            self.reasoning_tokens += tokens;
+            self.tokens[counted as usize] -= tokens;
+            self.count_tokens(Part::Reasoning, tokens);
         }
-        self.reasoning.push_part(&[], tokens, &mut |_, _| {});
+        self.text(Part::Reasoning).push_part(&[], tokens, &mut |_, _| {});
     }
 }
 

@@ -11,7 +11,7 @@ use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 use walla_types::TokenId;
 
-use crate::api::{BudgetStats, EngineStats};
+use crate::api::EngineStats;
 use crate::mailbox::Snapshot;
 use crate::model_text::ModelText;
 use crate::options::EngineError;
@@ -176,7 +176,6 @@ pub(crate) struct Status {
     card_of_fallback: OnceLock<ModelCard>,
     tokenizer: OnceLock<Arc<Tokenizer>>,
     stats: Snapshot<FIELDS>,
-    budget: Snapshot<BUDGET_FIELDS>,
     errors: Snapshot<ERROR_FIELDS>,
 }
 
@@ -189,7 +188,6 @@ impl Status {
             card_of_fallback: OnceLock::new(),
             tokenizer: OnceLock::new(),
             stats: Snapshot::new(),
-            budget: Snapshot::new(),
             errors: Snapshot::new(),
         }
     }
@@ -239,13 +237,16 @@ impl Status {
     }
 
     pub(crate) fn stats(&self) -> EngineStats {
-        decode(self.stats.load(), decode_budget(self.budget.load()))
+        let mut stats = EngineStats::default();
+        let words = fields(&mut stats).into_iter().zip(self.stats.load());
+        words.for_each(|(field, word)| field.set(word));
+        stats
     }
 
     /// Called by the device thread only.
     pub(crate) fn set_stats(&self, stats: &EngineStats) {
-        self.stats.store(encode(stats));
-        self.budget.store(encode_budget(&stats.budget));
+        let mut stats = *stats;
+        self.stats.store(fields(&mut stats).map(Field::word));
     }
 }
 
@@ -279,194 +280,92 @@ fn word(phase: u32, fraction: f32) -> u64 {
     u64::from(phase) << 32 | u64::from(fraction.to_bits())
 }
 
-/// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 28;
-
-fn encode(stats: &EngineStats) -> [u64; FIELDS] {
-    let EngineStats {
-        tokens,
-        prefill_tokens,
-        background_tokens,
-        background_agents,
-        steps,
-        steps_done,
-        device_time,
-        step,
-        step_rows,
-        agents_active,
-        agents,
-        agents_parked,
-        agents_waiting,
-        asks_waiting,
-        pages_used,
-        pages,
-        kv_bytes,
-        pages_refused,
-        snapshots_used,
-        snapshots,
-        queue_full,
-        driver_calls,
-        graph_fallbacks,
-        masks,
-        masks_late,
-        mask_time,
-        grammars,
-        grammar_bytes,
-        budget: _,
-    } = *stats;
-    [
-        tokens,
-        prefill_tokens,
-        background_tokens,
-        background_agents.into(),
-        steps,
-        steps_done,
-        nanos(device_time),
-        nanos(step),
-        step_rows.into(),
-        agents_active.into(),
-        agents.into(),
-        agents_parked.into(),
-        agents_waiting.into(),
-        asks_waiting.into(),
-        pages_used.into(),
-        pages.into(),
-        pages_refused.into(),
-        snapshots_used.into(),
-        snapshots.into(),
-        kv_bytes,
-        queue_full,
-        driver_calls,
-        graph_fallbacks,
-        masks,
-        masks_late,
-        nanos(mask_time),
-        grammars,
-        grammar_bytes,
-    ]
-}
-
-fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
-    let [
-        tokens,
-        prefill_tokens,
-        background_tokens,
-        background_agents,
-        steps,
-        steps_done,
-        device_nanos,
-        step_nanos,
-        rest @ ..,
-        kv_bytes,
-        queue_full,
-        driver_calls,
-        graph_fallbacks,
-        masks,
-        masks_late,
-        mask_nanos,
-        grammars,
-        grammar_bytes,
-    ] = values;
-    let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
-        rest.map(|v| v as u32);
-    let [asks_waiting, pages_used, pages, pages_refused, snapshots_used, snapshots] = rest;
-    EngineStats {
-        tokens,
-        prefill_tokens,
-        background_tokens,
-        background_agents: background_agents as u32,
-        steps,
-        steps_done,
-        device_time: Duration::from_nanos(device_nanos),
-        step: Duration::from_nanos(step_nanos),
-        step_rows,
-        agents_active,
-        agents,
-        agents_parked,
-        agents_waiting,
-        asks_waiting,
-        pages_used,
-        pages,
-        kv_bytes,
-        pages_refused,
-        snapshots_used,
-        snapshots,
-        queue_full,
-        driver_calls,
-        graph_fallbacks,
-        masks,
-        masks_late,
-        mask_time: Duration::from_nanos(mask_nanos),
-        grammars,
-        grammar_bytes,
-        budget,
-    }
-}
-
-/// Number of fields of [`BudgetStats`].
-const BUDGET_FIELDS: usize = 14;
-
 /// Per bucket: number of steps and three errors.
 const ERROR_FIELDS: usize = 4 * BUCKETS.len();
 
-/// Encodes a missing budget. 0 is also the value of a snapshot before the first round.
-const NO_BUDGET: u64 = 0;
-
-fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
-    let BudgetStats {
-        budget,
-        used,
-        debt,
-        frames,
-        frames_over,
-        frames_overdrawn,
-        smallest_step,
-        trials,
-        frames_skipped,
-        prefill_tokens,
-        agents_deferred,
-        error_p50,
-        error_p90,
-        error_p99,
-    } = *stats;
-    [
-        budget.map_or(NO_BUDGET, |budget| nanos(budget).saturating_add(1)),
-        nanos(used),
-        nanos(debt),
-        frames,
-        frames_over,
-        frames_overdrawn,
-        nanos(smallest_step),
-        trials,
-        frames_skipped,
-        prefill_tokens.into(),
-        agents_deferred.into(),
-        error_p50.to_bits().into(),
-        error_p90.to_bits().into(),
-        error_p99.to_bits().into(),
-    ]
+/// A counter that is published as a word.
+enum Field<'a> {
+    Count(&'a mut u64),
+    Number(&'a mut u32),
+    Share(&'a mut f32),
+    Time(&'a mut Duration),
+    Limit(&'a mut Option<Duration>),
 }
 
-fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
-    let [budget, used, debt, frames, frames_over, frames_overdrawn, rest @ ..] = values;
-    let [smallest_step, trials, frames_skipped, rest @ ..] = rest;
-    let [prefill_tokens, agents_deferred, error_p50, error_p90, error_p99] = rest.map(|v| v as u32);
-    BudgetStats {
-        budget: budget.checked_sub(1).map(Duration::from_nanos),
-        used: Duration::from_nanos(used),
-        debt: Duration::from_nanos(debt),
-        frames,
-        frames_over,
-        frames_overdrawn,
-        smallest_step: Duration::from_nanos(smallest_step),
-        trials,
-        frames_skipped,
-        prefill_tokens,
-        agents_deferred,
-        error_p50: f32::from_bits(error_p50),
-        error_p90: f32::from_bits(error_p90),
-        error_p99: f32::from_bits(error_p99),
+impl Field<'_> {
+    fn word(self) -> u64 {
+        match self {
+            Self::Count(count) => *count,
+            Self::Number(number) => (*number).into(),
+            Self::Share(share) => share.to_bits().into(),
+            Self::Time(time) => nanos(*time),
+            // 0 is also the value of a snapshot before the first round.
+            Self::Limit(limit) => limit.map_or(0, |limit| nanos(limit).saturating_add(1)),
+        }
     }
+
+    fn set(self, word: u64) {
+        match self {
+            Self::Count(count) => *count = word,
+            Self::Number(number) => *number = word as u32,
+            Self::Share(share) => *share = f32::from_bits(word as u32),
+            Self::Time(time) => *time = Duration::from_nanos(word),
+            Self::Limit(limit) => *limit = word.checked_sub(1).map(Duration::from_nanos),
+        }
+    }
+}
+
+/// Number of fields of [`EngineStats`].
+const FIELDS: usize = 42;
+
+/// Every field of the counters: the only list of them, for both directions.
+fn fields(stats: &mut EngineStats) -> [Field<'_>; FIELDS] {
+    use Field::{Count, Limit, Number, Share, Time};
+    let budget = &mut stats.budget;
+    [
+        Count(&mut stats.tokens),
+        Count(&mut stats.prefill_tokens),
+        Count(&mut stats.background_tokens),
+        Number(&mut stats.background_agents),
+        Count(&mut stats.steps),
+        Count(&mut stats.steps_done),
+        Time(&mut stats.device_time),
+        Time(&mut stats.step),
+        Number(&mut stats.step_rows),
+        Number(&mut stats.agents_active),
+        Number(&mut stats.agents),
+        Number(&mut stats.agents_parked),
+        Number(&mut stats.agents_waiting),
+        Number(&mut stats.asks_waiting),
+        Number(&mut stats.pages_used),
+        Number(&mut stats.pages),
+        Count(&mut stats.kv_bytes),
+        Number(&mut stats.pages_refused),
+        Number(&mut stats.snapshots_used),
+        Number(&mut stats.snapshots),
+        Count(&mut stats.queue_full),
+        Count(&mut stats.driver_calls),
+        Count(&mut stats.graph_fallbacks),
+        Count(&mut stats.masks),
+        Count(&mut stats.masks_late),
+        Time(&mut stats.mask_time),
+        Count(&mut stats.grammars),
+        Count(&mut stats.grammar_bytes),
+        Limit(&mut budget.budget),
+        Time(&mut budget.used),
+        Time(&mut budget.debt),
+        Count(&mut budget.frames),
+        Count(&mut budget.frames_over),
+        Count(&mut budget.frames_overdrawn),
+        Time(&mut budget.smallest_step),
+        Count(&mut budget.trials),
+        Count(&mut budget.frames_skipped),
+        Number(&mut budget.prefill_tokens),
+        Number(&mut budget.agents_deferred),
+        Share(&mut budget.error_p50),
+        Share(&mut budget.error_p90),
+        Share(&mut budget.error_p99),
+    ]
 }
 
 /// 2^64 nanoseconds are 584 years.
@@ -476,6 +375,8 @@ fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use walla_plan::governor::BudgetStats;
+
     use super::*;
 
     #[test]

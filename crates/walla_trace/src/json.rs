@@ -165,12 +165,14 @@ impl std::fmt::Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::Track;
 
     #[test]
     fn output_is_valid_json() {
         let mut bytes = Vec::new();
         let mut events = Events::begin(&mut bytes).unwrap();
-        let record = Record { name: "a \"b\"\\\n", begin_nanos: 1_234_567, ..Record::default() };
+        let record =
+            Record { begin_nanos: 1_234_567, ..Record::new("a \"b\"\\\n", Track::Host, 0..0) };
         events.record(&Record { end_nanos: 2_000_001, step: Some(7), rows: 3, ..record }).unwrap();
         events.count("spans_lost", 2).unwrap();
         events.end().unwrap();
@@ -190,8 +192,13 @@ mod tests {
         let mut bytes = Vec::new();
         let mut events = Events::begin(&mut bytes).unwrap();
         let reply = Some(ReplyTag { agent: 5, reply_id: 9, ends: [true; 2] });
-        let record =
-            Record { name: "prefill", lane: 2, begin_nanos: 1_000, reply, ..Record::default() };
+        let record = Record {
+            name: "prefill",
+            lane: 2,
+            begin_nanos: 1_000,
+            reply,
+            ..Record::new("", Track::Host, 0..0)
+        };
         events.record(&Record { end_nanos: 3_500, ..record }).unwrap();
         events.end().unwrap();
         let events: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
@@ -216,7 +223,8 @@ mod tests {
             let mut bytes = Vec::new();
             let mut events = Events::begin(&mut bytes).unwrap();
             let name: &str = Box::leak(name.repeat(100).into_boxed_str());
-            let record = Record { name, begin_nanos: u64::MAX - 1, ..Record::default() };
+            let begin_nanos = u64::MAX - 1;
+            let record = Record { begin_nanos, ..Record::new(name, Track::Host, 0..0) };
             let record = Record { end_nanos: u64::MAX, step: Some(u64::MAX), ..record };
             let record = Record { rows: u32::MAX, lane: 1 << 28, ..record };
             events.record(&record).unwrap();
@@ -230,7 +238,12 @@ mod tests {
             let mut events = Events::begin(&mut bytes).unwrap();
             let before = events.out.len();
             let reply = Some(ReplyTag { agent: u64::MAX, reply_id: u64::MAX, ends: [true; 2] });
-            let record = Record { name, begin_nanos: u64::MAX - 1, reply, ..Record::default() };
+            let record = Record {
+                name,
+                begin_nanos: u64::MAX - 1,
+                reply,
+                ..Record::new("", Track::Host, 0..0)
+            };
             events.record(&Record { end_nanos: u64::MAX, lane: u32::MAX, ..record }).unwrap();
             let written = events.out.len() - before;
             assert!(written as u64 <= max_bytes(&record), "{name}: {written} bytes");

@@ -3,6 +3,7 @@
 //! The process has one queue, created when the first file starts and never freed. Marks pushed
 //! while it is full are lost and counted.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
@@ -37,18 +38,10 @@ pub(crate) struct ReplyTag {
     pub ends: [bool; 2],
 }
 
-impl Default for Record {
-    fn default() -> Self {
-        Self {
-            name: "",
-            track: Track::Host,
-            lane: 0,
-            begin_nanos: 0,
-            end_nanos: 0,
-            step: None,
-            rows: 0,
-            reply: None,
-        }
+impl Record {
+    pub fn new(name: &'static str, track: Track, nanos: Range<u64>) -> Self {
+        let Range { start: begin_nanos, end: end_nanos } = nanos;
+        Self { name, track, lane: 0, begin_nanos, end_nanos, step: None, rows: 0, reply: None }
     }
 }
 
@@ -74,6 +67,7 @@ fn lane() -> u32 {
     thread_local! {
         static LANE: u32 = LANES.fetch_add(1, Ordering::Relaxed);
     }
+    // A mark can come from a destructor, when the thread has no such values any more.
     LANE.try_with(|lane| *lane).unwrap_or(0)
 }
 

@@ -53,11 +53,11 @@ pub fn first_token(times: &FirstToken) {
         if nanos.is_empty() {
             continue;
         }
-        let Range { start: begin_nanos, end: end_nanos } = nanos;
+        let (begin_nanos, end_nanos) = (nanos.start, nanos.end);
         if is_filed {
             // The track selects the engine; each reply has a separate row.
             let (track, reply) = (Track::DeviceThread, Some(ReplyTag { agent, reply_id, ends }));
-            queue::push(Record { name, track, begin_nanos, end_nanos, reply, ..Record::default() });
+            queue::push(Record { reply, ..Record::new(name, track, nanos) });
         }
         if ends[1] {
             tracing::trace!(target: "walla::reply", name, agent, reply_id, begin_nanos, end_nanos, "span");

@@ -151,13 +151,8 @@ impl Drop for Entered {
 #[cold]
 fn end(timed: &Timed) {
     if timed.listeners & FILE != 0 {
-        queue::push(Record {
-            name: timed.stage.name(),
-            track: timed.stage.track(),
-            begin_nanos: timed.begin_nanos,
-            end_nanos: now_nanos(),
-            ..Record::default()
-        });
+        let nanos = timed.begin_nanos..now_nanos();
+        queue::push(Record::new(timed.stage.name(), timed.stage.track(), nanos));
     }
     #[cfg(feature = "nvtx")]
     if timed.listeners & NVTX != 0 {
@@ -178,9 +173,7 @@ pub fn is_listening() -> bool {
 /// host's choice for a part. Spans of one app must nest or follow each other.
 pub fn host_span(name: &'static str, nanos: Range<u64>) {
     if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
-        let (begin_nanos, end_nanos) = (nanos.start, nanos.end);
-        let track = Track::Host;
-        queue::push(Record { name, track, begin_nanos, end_nanos, ..Record::default() });
+        queue::push(Record::new(name, Track::Host, nanos.clone()));
     }
     tracing::trace!(target: "walla::frame", name, begin_nanos = nanos.start, end_nanos = nanos.end, "span");
 }
@@ -207,12 +200,9 @@ pub fn device_step(clock: &mut DeviceClock, times: StepTimes) {
     let ran = clock.to_host(launched_nanos, device_nanos, seen_nanos);
     let results = clock.results(ran.end, seen_nanos);
     if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
-        let record = Record { step: Some(step), rows, ..Record::default() };
-        let (name, track, begin_nanos, end_nanos) = ("step", Track::Device, ran.start, ran.end);
-        queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
-        let (name, track) = ("results", Track::Copies);
-        let (begin_nanos, end_nanos) = (results.start, results.end);
-        queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
+        let push = |record| queue::push(Record { step: Some(step), rows, ..record });
+        push(Record::new("step", Track::Device, ran.clone()));
+        push(Record::new("results", Track::Copies, results.clone()));
     }
     tracing::trace!(target: "walla::device", step, rows, begin_nanos = ran.start, end_nanos = ran.end, "step");
     tracing::trace!(target: "walla::device", step, begin_nanos = results.start, end_nanos = results.end, "results");

@@ -11,6 +11,7 @@
     reason = "blocks are arrays of fixed lengths, which callers check"
 )]
 pub mod blocks;
+mod cache_command;
 pub mod environment;
 mod fnv1a;
 mod ids;
@@ -19,6 +20,7 @@ mod sampling;
 mod tensor_type;
 mod token_mask;
 
+pub use cache_command::CacheCommand;
 pub use fnv1a::{FNV1A, fnv1a};
 pub use ids::{Position, SeqId, TokenId};
 pub use operators::{Activation, ExpertScore, PositionScale, RopePairs};

@@ -41,106 +41,78 @@ pub enum TensorType {
     Mxfp4,
 }
 
+/// Code in files, name in llama.cpp's tools, elements and bytes of a block.
+struct Format(u32, &'static str, usize, usize);
+
+/// The formats, in the order of the variants: a variant is the index of its row.
+const FORMATS: [(TensorType, Format); 16] = [
+    (TensorType::F32, Format(0, "F32", 1, 4)),
+    (TensorType::F16, Format(1, "F16", 1, 2)),
+    (TensorType::BF16, Format(30, "BF16", 1, 2)),
+    (TensorType::Q8_0, Format(8, "Q8_0", 32, 34)),
+    (TensorType::Q4_0, Format(2, "Q4_0", 32, 18)),
+    (TensorType::Q4_1, Format(3, "Q4_1", 32, 20)),
+    (TensorType::Q5_0, Format(6, "Q5_0", 32, 22)),
+    (TensorType::Q5_1, Format(7, "Q5_1", 32, 24)),
+    (TensorType::Q4K, Format(12, "Q4_K", 256, 144)),
+    (TensorType::Q5K, Format(13, "Q5_K", 256, 176)),
+    (TensorType::Q6K, Format(14, "Q6_K", 256, 210)),
+    (TensorType::Q2K, Format(10, "Q2_K", 256, 84)),
+    (TensorType::Q3K, Format(11, "Q3_K", 256, 110)),
+    (TensorType::Iq4Nl, Format(20, "IQ4_NL", 32, 18)),
+    (TensorType::Iq4Xs, Format(23, "IQ4_XS", 256, 136)),
+    (TensorType::Mxfp4, Format(39, "MXFP4", 32, 17)),
+];
+
+#[expect(clippy::indexing_slicing, reason = "a variant is the index of its row")]
 impl TensorType {
     /// Every supported type.
-    pub const ALL: [Self; 16] = [
-        Self::F32,
-        Self::F16,
-        Self::BF16,
-        Self::Q8_0,
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-        Self::Q2K,
-        Self::Q3K,
-        Self::Iq4Nl,
-        Self::Iq4Xs,
-        Self::Mxfp4,
-    ];
+    pub const ALL: [Self; FORMATS.len()] = {
+        let mut all = [Self::F32; FORMATS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = FORMATS[at].0;
+            assert!(all[at] as usize == at, "the rows have the order of the variants");
+            at += 1;
+        }
+        all
+    };
 
     /// The type with this code in a GGUF file.
     ///
     /// # Errors
     /// [`UnknownTensorType`] if walla has no kernels for the code.
     pub const fn from_ggml(code: u32) -> Result<Self, UnknownTensorType> {
-        Ok(match code {
-            0 => Self::F32,
-            1 => Self::F16,
-            2 => Self::Q4_0,
-            3 => Self::Q4_1,
-            6 => Self::Q5_0,
-            7 => Self::Q5_1,
-            8 => Self::Q8_0,
-            10 => Self::Q2K,
-            11 => Self::Q3K,
-            12 => Self::Q4K,
-            13 => Self::Q5K,
-            14 => Self::Q6K,
-            20 => Self::Iq4Nl,
-            23 => Self::Iq4Xs,
-            30 => Self::BF16,
-            39 => Self::Mxfp4,
-            _ => return Err(UnknownTensorType(code)),
-        })
+        let mut at = 0;
+        while at < FORMATS.len() {
+            if FORMATS[at].1.0 == code {
+                return Ok(FORMATS[at].0);
+            }
+            at += 1;
+        }
+        Err(UnknownTensorType(code))
+    }
+
+    const fn format(self) -> &'static Format {
+        &FORMATS[self as usize].1
     }
 
     /// The type's code in a GGUF file.
     #[must_use]
     pub const fn to_ggml(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q4_1 => 3,
-            Self::Q5_0 => 6,
-            Self::Q5_1 => 7,
-            Self::Q8_0 => 8,
-            Self::Q2K => 10,
-            Self::Q3K => 11,
-            Self::Q4K => 12,
-            Self::Q5K => 13,
-            Self::Q6K => 14,
-            Self::Iq4Nl => 20,
-            Self::Iq4Xs => 23,
-            Self::BF16 => 30,
-            Self::Mxfp4 => 39,
-        }
+        self.format().0
     }
 
     /// Elements per block. A row's length is a multiple of it.
     #[must_use]
     pub const fn block_elements(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => 32,
-            Self::Iq4Nl | Self::Mxfp4 => 32,
-            Self::Q4K | Self::Q5K | Self::Q6K | Self::Q2K | Self::Q3K | Self::Iq4Xs => 256,
-        }
+        self.format().2
     }
 
     /// Bytes per block.
     #[must_use]
     pub const fn block_bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q8_0 => 34,
-            Self::Mxfp4 => 17,
-            Self::Q4_0 | Self::Iq4Nl => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Q2K => 84,
-            Self::Q3K => 110,
-            Self::Iq4Xs => 136,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-        }
+        self.format().3
     }
 
     /// Bytes of a row of `elements` elements, or `None` if it is not a whole number of blocks or
@@ -162,24 +134,7 @@ impl TensorType {
     /// The name that llama.cpp's tools print.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-            Self::Q2K => "Q2_K",
-            Self::Q3K => "Q3_K",
-            Self::Iq4Nl => "IQ4_NL",
-            Self::Iq4Xs => "IQ4_XS",
-            Self::Mxfp4 => "MXFP4",
-        }
+        self.format().1
     }
 
     /// For types whose nibbles are indices: the 16 numbers of the indices, in units of the block's
@@ -224,7 +179,8 @@ impl fmt::Display for TensorType {
 }
 
 /// A `ggml_type` code that walla has no kernels for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tensor type {} (supported: {})", self.verdict(), TensorType::ALL.map(TensorType::name).join(", "))]
 pub struct UnknownTensorType(pub u32);
 
 impl UnknownTensorType {
@@ -233,7 +189,7 @@ impl UnknownTensorType {
     ///
     /// Includes types that the format has removed, since old files still contain them.
     #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
+    pub fn name(self) -> Option<&'static str> {
         if let Ok(supported) = TensorType::from_ggml(self.0) {
             return Some(supported.name());
         }
@@ -274,24 +230,12 @@ impl UnknownTensorType {
     pub fn label(self) -> String {
         self.name().map_or_else(|| format!("type {}", self.0), str::to_owned)
     }
-}
 
-impl fmt::Display for UnknownTensorType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "tensor type {name} is not supported")?,
-            None => write!(f, "tensor type {} is unknown", self.0)?,
-        }
-        f.write_str(" (supported: ")?;
-        for (index, ty) in TensorType::ALL.into_iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{ty}")?;
-        }
-        f.write_str(")")
+    fn verdict(self) -> String {
+        let named = self.name().map(|name| format!("{name} is not supported"));
+        named.unwrap_or_else(|| format!("{} is unknown", self.0))
     }
 }
-
-impl core::error::Error for UnknownTensorType {}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use serde_json::json;
 use walla_grammar::{
-    ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Delimiter, Input,
-    MalformedCall, ParsedCall, Progress, check as check_call, render,
+    ActionSet, ActionSpec, CallFormat, CallMarkers, CallParser, Delimiter, Input, MalformedCall,
+    ParsedCall, Progress, check as check_call, render,
 };
 use walla_model::Gguf;
 use walla_model::tokenizer::{Tokenizer, Vocabulary};
@@ -69,7 +69,7 @@ type Calls = Vec<Result<ParsedCall, MalformedCall>>;
 
 /// The calls of a reply whose texts are cut after `piece` bytes.
 fn read(markers: &CallMarkers, max_bytes: usize, reply: &[u8], piece: usize) -> Calls {
-    let mut parser = CallParser::new(markers, CallLimits { max_bytes });
+    let mut parser = CallParser::new(markers, max_bytes);
     let mut calls = Vec::new();
     parser.begin();
     let is_delimiter = |byte: &u8| DELIMITERS.iter().any(|(mark, _)| mark == byte);
@@ -128,7 +128,7 @@ fn check_arguments(call: ParsedCall) {
     assert_eq!(check_call(actions, valid.clone()), Ok(valid.clone()));
     let text = render(CallFormat::LlamaJson, &valid);
     let markers = CallMarkers::new(CallFormat::LlamaJson, &setup().tokenizers[0]);
-    let mut parser = CallParser::new(&markers, CallLimits::default());
+    let mut parser = CallParser::new(&markers, CallParser::MAX_BYTES);
     parser.begin();
     assert_eq!(
         parser.push(Input::Text(text.as_bytes())),

@@ -8,7 +8,7 @@ use walla_device::step::ResultView;
 use walla_device::{Device, DeviceError, KvType};
 use walla_doubles::synth::{self, Mixture, Model};
 use walla_doubles::{FaultPlan, Faulty};
-use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError, Target};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
@@ -27,6 +27,7 @@ const OPTIONS: ExecOptions = ExecOptions {
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,
+    target: Target::Tokens,
 };
 
 fn executor(layers: u32, options: ExecOptions) -> Executor {

@@ -7,7 +7,7 @@ use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::{DeviceError, KvType};
 use walla_doubles::faulty::{Call, Fault, FaultHandle, FaultPlan, Faulty, VirtualClock};
 use walla_doubles::synth::{self, Mixture, Model};
-use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError, Target};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput, UBatch};
 use walla_types::{Sampling, SeqId, TokenId};
@@ -26,6 +26,7 @@ const OPTIONS: ExecOptions = ExecOptions {
     mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,
+    target: Target::Tokens,
 };
 
 /// A model of one layer with random weights on a device that fails as planned.

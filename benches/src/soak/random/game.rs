@@ -10,8 +10,8 @@ use bevy_ecs::prelude::*;
 use bevy_walla::EngineOptions;
 use bevy_walla::actions::{ActionPolicy, AgentCalled, ResultRefused};
 use bevy_walla::agent::{AgentEngine, ForkCommands};
-use bevy_walla::ask::{Cancel, CancelHeard, Prompt};
-use bevy_walla::cache::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
+use bevy_walla::ask::{Cancel, Prompt};
+use bevy_walla::cache::{CacheCommands, CacheEnded};
 use bevy_walla::conversation::Speaker;
 use bevy_walla::engine::Pacing;
 use bevy_walla::engines::{EngineSet, EngineSetup, ReplyInProgress, WallaEngines};
@@ -129,9 +129,9 @@ impl Game {
                 world.despawn(agent);
                 self.agents.retain(|&other| other != agent);
             }
-            Op::Cancel => world.trigger(Cancel { agent }),
+            Op::Cancel => world.trigger(Cancel::new(agent)),
             Op::CancelHeard => {
-                world.trigger(CancelHeard::at(agent, self.dice.throw(60) as u32));
+                world.trigger(Cancel::heard(agent, self.dice.throw(60) as u32));
             }
             Op::Fork if self.agents.len() < MAX_AGENTS => {
                 self.agents.push(world.commands().fork_agent(agent));
@@ -277,7 +277,7 @@ impl Game {
         let in_progress = [ReplyInProgress::Finish, ReplyInProgress::Cancel];
         let in_progress = self.dice.pick(&in_progress).unwrap_or_default();
         let changed = match operation {
-            Op::Unload => vec![engines.unload(name, in_progress)],
+            Op::Unload => vec![engines.remove(name, in_progress)],
             _ if engines.unloading() > MAX_UNLOADING => vec![],
             Op::Load => ENGINES.map(|name| engines.load(name, self.setup(name))).into(),
             _ => vec![engines.replace(name, self.setup(name))],
@@ -314,16 +314,13 @@ fn act(world: &mut World) {
 }
 
 /// Counts the ends of replies and of other requests.
-#[expect(clippy::too_many_arguments, reason = "a reader for each kind of message")]
 fn hear(
     mut game: ResMut<Game>,
     mut finished: MessageReader<ReplyFinished>,
     mut failed: MessageReader<ReplyFailed>,
     mut called: MessageReader<AgentCalled>,
     mut refused: MessageReader<ResultRefused>,
-    mut saved: MessageReader<CacheSaved>,
-    mut loaded: MessageReader<CacheLoaded>,
-    mut not_copied: MessageReader<CacheFailed>,
+    mut copied: MessageReader<CacheEnded>,
 ) {
     for reply in finished.read() {
         game.tally.reply(Ok(reply.reason));
@@ -335,11 +332,9 @@ fn hear(
     }
     called.read().for_each(|call| game.called(call));
     refused.read().for_each(|result| game.tally.end("refused result", &result.reason));
-    saved.read().for_each(|_| game.tally.end("save", &Ok::<_, ()>(())));
-    loaded.read().for_each(|_| game.tally.end("load", &Ok::<_, ()>(())));
-    for copy in not_copied.read() {
+    for copy in copied.read() {
         let of = if copy.is_load { "load" } else { "save" };
-        game.tally.end(of, &Err::<(), _>(&copy.error));
+        game.tally.end(of, &copy.result.as_ref().map(drop));
     }
 }
 
@@ -385,7 +380,7 @@ fn check_answer(app: &mut App) -> Result<(), Box<dyn Error>> {
     let setup = options(&mut Dice::new(1));
     let mut engines = app.world_mut().resource_mut::<WallaEngines>();
     if engines.get("default").is_some() {
-        engines.unload("default", ReplyInProgress::Finish)?;
+        engines.remove("default", ReplyInProgress::Finish)?;
     }
     engines.load("default", setup)?;
     let greta = app.world_mut().spawn(Agent::persona("You are Greta, the smith.")).id();

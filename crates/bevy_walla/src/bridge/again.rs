@@ -90,6 +90,7 @@ impl Record {
     /// Puts back the turns that an ask has removed.
     pub(super) fn restore_removed(&mut self, at: usize, conversation: &mut Conversation) {
         let Some(ask) = self.asks.get_mut(at).filter(|ask| ask.has_removed()) else { return };
+        // Taken in any case: in a replaced conversation the turns have no place any more.
         let removed = std::mem::take(&mut ask.content.removed);
         if conversation.edit() == self.edit {
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;

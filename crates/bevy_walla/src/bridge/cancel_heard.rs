@@ -6,23 +6,27 @@ use walla_runtime::{AgentId, Command, MAX_EXCHANGES_KNOWN, ReplyId};
 use super::parts::Agents;
 use super::submit::{NoMore, Outbox};
 use super::{AskStage, EngineBridge, Record};
-use crate::ask::CancelHeard;
 
 impl EngineBridge {
-    /// Cancels all asks of an agent. Shortens the given reply to its heard part, and removes later
-    /// replies, which were not heard.
-    pub(super) fn cancel_heard(&mut self, cancel: &CancelHeard, agents: &mut Query<Agents>) {
-        let Some(&id) = self.id_by_entity.get(&cancel.agent) else { return };
+    /// Shortens the given reply to its heard part, and removes later replies, which were not heard.
+    /// The caller cancels all asks of the agent.
+    pub(super) fn shorten_replies(
+        &mut self,
+        id: AgentId,
+        heard_bytes: u32,
+        reply_id: Option<ReplyId>,
+        agents: &mut Query<Agents>,
+    ) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        let CancelHeard { reply_id, heard_bytes, .. } = *cancel;
         let begun = record.asks.iter().find(|ask| ask.stage == AskStage::Started);
         let begun = begun.map(|ask| ask.reply_id);
         let is_named = |of: ReplyId| reply_id.is_none_or(|named| named == of);
         if begun.is_some_and(is_named) {
+            // A second interruption cannot lengthen a text that the first one has cut.
             record.heard_bytes = record.heard_bytes.min(heard_bytes);
         } else {
             record.heard_bytes = 0;
-            let conversation = agents.get_mut(cancel.agent).ok().and_then(|(.., talk)| talk);
+            let conversation = agents.get_mut(record.entity).ok().and_then(|(.., talk)| talk);
             match (conversation, reply_id) {
                 (Some(mut talk), _) => {
                     let mut heard_bytes = heard_bytes;
@@ -39,7 +43,6 @@ impl EngineBridge {
         for ask in &mut record.asks {
             ask.is_shortened = true;
         }
-        self.cancel_all(id);
         self.mark_pending(id);
     }
 

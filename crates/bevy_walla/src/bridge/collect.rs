@@ -7,8 +7,8 @@ use walla_trace::Stage;
 
 use super::again::Repetition;
 use super::parts::{AgentPartsItem, Agents, changed_column};
-use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
-use crate::ask::{Ask, Cancel, CancelHeard};
+use super::{AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
+use crate::ask::{Ask, Cancel};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
@@ -20,38 +20,35 @@ pub(crate) fn collect(
     settings: Res<WallaSettings>,
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
-    mut cancels_heard: MessageReader<CancelHeard>,
     mut asks: MessageReader<Ask>,
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Stage::Collect);
     let bridge = &mut *bridge;
+    // First: an agent that is spawned and asked in one frame must be known to its ask.
     bridge.collect_changes(&agents, &settings);
     // A frame without cancels allocates nothing here.
-    let cancels = cancels.read_with_id().map(|(cancel, number)| {
-        (bridge.asks_before(CancelId::Cancel(number.id)), cancel.agent, None)
-    });
-    let mut cancel_requests: Vec<_> = cancels.collect();
-    cancel_requests.extend(cancels_heard.read_with_id().map(|(cancel, number)| {
-        let asks_before = bridge.asks_before(CancelId::CancelHeard(number.id));
-        (asks_before, cancel.agent, Some(*cancel))
-    }));
-    cancel_requests.sort_by_key(|(asks_before, ..)| *asks_before);
+    let cancels = cancels.read_with_id();
+    let mut cancels: Vec<_> =
+        cancels.map(|(cancel, number)| (bridge.asks_before(number.id), *cancel)).collect();
+    // Written ones count as made before all asks. Stable: the others stay in their order.
+    cancels.sort_by_key(|(asks_before, _)| *asks_before);
     let mut asks = asks.read_with_id().peekable();
-    for (asks_before, agent, heard) in cancel_requests {
+    for (asks_before, cancel) in cancels {
         while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
             bridge.receive_ask(ask, number.id, &mut agents, &settings);
         }
-        if let Some(cancel) = heard {
-            bridge.cancel_heard(&cancel, &mut agents);
-        } else if let Some(&id) = bridge.id_by_entity.get(&agent) {
-            bridge.cancel_all(id);
+        let Some(&id) = bridge.id_by_entity.get(&cancel.agent) else { continue };
+        if let Some(heard_bytes) = cancel.heard_bytes {
+            bridge.shorten_replies(id, heard_bytes, cancel.reply_id, &mut agents);
         }
+        bridge.cancel_all(id);
     }
     bridge.cancel_requests.clear();
     for (ask, number) in asks {
         bridge.receive_ask(ask, number.id, &mut agents, &settings);
     }
+    // Behind all asks of the frame, which it was for.
     bridge.removed_this_frame.clear();
     bridge.results.heard_this_frame.clear();
     bridge.host_times.collect = watch.read();
@@ -113,6 +110,7 @@ impl EngineBridge {
         };
         let Some(record) = self.records.get_mut(&id) else { return };
         record.pending.spec = true;
+        // Known before the ask reserves it: a delta must not allocate.
         record.reply_bytes = reply_bytes(parts.max_reply_tokens());
         // An agent that is spawned disabled, as in a pool, takes no slot of the engine before its
         // first ask.
@@ -170,6 +168,7 @@ impl EngineBridge {
             record.pending.conversation = true;
             self.mark_pending(id);
         }
+        // Rule 3: their replies belong to the conversation that is gone.
         self.cancel_all(id);
     }
 
@@ -199,6 +198,7 @@ impl EngineBridge {
         agents: &mut Query<Agents>,
         settings: &WallaSettings,
     ) {
+        // Also of an ask that fails: `agent_removed` compares with it.
         self.asks_read = number + 1;
         if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
         {
@@ -211,6 +211,7 @@ impl EngineBridge {
             let error = ReplyError::NoEngine { name: name.clone() };
             return self.end_unopened(ask, Err(error), agents);
         }
+        // Before the ask is opened: it must not repeat itself.
         let (again, removed) = match self.repetition(ask, agents, settings) {
             Ok(Some(Repetition { ask, removed })) => (Some(ask), removed),
             Ok(None) => (None, Vec::new()),
@@ -225,6 +226,7 @@ impl EngineBridge {
                 }
                 if let Some(mut conversation) = conversation {
                     let max_turns = settings.max_conversation_turns as usize;
+                    // Reserving memory for its turns is no change of the game.
                     let conversation = conversation.bypass_change_detection();
                     let has_dropped = conversation.reserve_exchanges(open_asks, max_turns);
                     let turns = conversation.turns().len();
@@ -250,7 +252,8 @@ impl EngineBridge {
             Speech::end_unbegun(speech, waiting);
         }
         let id = AskId { reply_id: ReplyId::unique(), tag: ask.tag };
-        self.end_locally(ask.agent, id, end);
+        let (entity, removed, turns_after) = (ask.agent, Vec::new(), 0);
+        self.local_ends.push_back(LocalEnd { entity, ask: id, outcome: end, removed, turns_after });
     }
 
     /// Opens an ask; returns the bytes to reserve for its reply and the number of open asks.

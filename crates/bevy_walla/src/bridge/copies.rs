@@ -53,6 +53,7 @@ impl EngineBridge {
             return Ok(());
         };
         let (entity, is_added) = (record.entity, record.added);
+        // A copy waits until the engine knows its agent.
         while is_added && let Some(at) = self.copies.unsent.iter().position(|(of, _)| *of == entity)
         {
             let (_, ticket) = self.copies.unsent.remove(at);

@@ -4,9 +4,9 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 
-use super::{CancelId, EngineBridge};
+use super::EngineBridge;
 use crate::agent::Agent;
-use crate::ask::{Ask, Cancel, CancelHeard, asks_written};
+use crate::ask::{Ask, Cancel, asks_written};
 use crate::speech::Speech;
 
 /// An ask is open from here on: systems between this event and the collect system see it.
@@ -40,15 +40,5 @@ pub(crate) fn forward_cancel(
     mut bridge: ResMut<EngineBridge>,
 ) {
     let id = cancels.write(*cancel.event()).id;
-    bridge.cancel_requested(CancelId::Cancel(id), cancel.agent, asks_written(&asks));
-}
-
-pub(crate) fn forward_cancel_heard(
-    cancel: On<CancelHeard>,
-    mut cancels: ResMut<Messages<CancelHeard>>,
-    asks: Res<Messages<Ask>>,
-    mut bridge: ResMut<EngineBridge>,
-) {
-    let id = cancels.write(*cancel.event()).id;
-    bridge.cancel_requested(CancelId::CancelHeard(id), cancel.agent, asks_written(&asks));
+    bridge.cancel_requested(id, cancel.agent, asks_written(&asks));
 }

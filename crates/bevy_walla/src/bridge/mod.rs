@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
-use walla_recall::{Recall, RecallClient};
+use walla_memory::{Recall, RecallClient};
 use walla_runtime::{
     AgentId, AskOptions, Command, Event, FinishReason, MAX_ASKS_WAITING, Prompt, ReplyError,
     ReplyId, Score, SentenceSplitter, Turn,
@@ -52,8 +52,8 @@ use map::AgentMap;
 use walla_runtime::EngineClient;
 
 pub(crate) use collect::collect;
-pub(crate) use forward::{forward_ask, forward_cancel, forward_cancel_heard};
-pub(crate) use publish::publish;
+pub(crate) use forward::{forward_ask, forward_cancel};
+pub(crate) use publish::{announce, publish};
 pub(crate) use results::{forward_action_result, take_result_messages};
 pub(crate) use submit::{pause, submit};
 
@@ -77,8 +77,9 @@ pub(crate) struct EngineBridge {
     held_back: Option<Command>,
     /// Asks that ended without the engine.
     local_ends: VecDeque<LocalEnd>,
-    /// Cancels of both kinds that were triggered in this frame, in order.
-    cancel_requests: Vec<CancelRequest>,
+    /// Cancels that were triggered in this frame, in order: the number of the message, and the
+    /// number of asks that were written before it.
+    cancel_requests: Vec<(usize, usize)>,
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
     removed_this_frame: EntityHashMap<usize>,
@@ -224,21 +225,6 @@ struct LocalEnd {
     turns_after: u16,
 }
 
-/// Message number of a [`Cancel`](crate::ask::Cancel) or a
-/// [`CancelHeard`](crate::ask::CancelHeard).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CancelId {
-    Cancel(usize),
-    CancelHeard(usize),
-}
-
-/// Position of a cancel in the order of the asks.
-struct CancelRequest {
-    id: CancelId,
-    /// Asks with a lower number were made before it.
-    asks_before: usize,
-}
-
 impl EngineBridge {
     pub(crate) fn new(client: Result<Arc<dyn EngineClient>, WallaError>, is_alone: bool) -> Self {
         let mut bridge = Self::default();
@@ -268,15 +254,15 @@ impl EngineBridge {
     }
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.
-    pub(crate) fn cancel_requested(&mut self, id: CancelId, agent: Entity, asks_before: usize) {
+    pub(crate) fn cancel_requested(&mut self, number: usize, agent: Entity, asks_before: usize) {
         self.cancel_results(agent);
-        self.cancel_requests.push(CancelRequest { id, asks_before });
+        self.cancel_requests.push((number, asks_before));
     }
 
     /// Number of asks that were written before this cancel; 0 if it was not recorded.
-    fn asks_before(&self, id: CancelId) -> usize {
-        let noted = self.cancel_requests.iter().find(|request| request.id == id);
-        noted.map_or(0, |request| request.asks_before)
+    fn asks_before(&self, cancel: usize) -> usize {
+        let noted = self.cancel_requests.iter().find(|(number, _)| *number == cancel);
+        noted.map_or(0, |(_, asks_before)| *asks_before)
     }
 
     /// Called by the component's hook when the entity is no longer an agent. Cancels its asks. Asks
@@ -320,27 +306,6 @@ impl EngineBridge {
         }
         record.pending.asks = true;
         self.mark_pending(id);
-    }
-
-    /// Ends an ask that was opened and not sent to the engine.
-    fn end_unsent(
-        &mut self,
-        entity: Entity,
-        ask: OpenAsk,
-        outcome: Result<FinishReason, ReplyError>,
-    ) {
-        self.local_ends.push_back(ask.into_local_end(entity, outcome));
-    }
-
-    /// Ends an ask that was not opened.
-    fn end_locally(
-        &mut self,
-        entity: Entity,
-        ask: AskId,
-        outcome: Result<FinishReason, ReplyError>,
-    ) {
-        let (removed, turns_after) = (Vec::new(), 0);
-        self.local_ends.push_back(LocalEnd { entity, ask, outcome, removed, turns_after });
     }
 
     /// Removes the record of an agent that is gone, once rule 1 allows it.

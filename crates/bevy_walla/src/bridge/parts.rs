@@ -138,6 +138,7 @@ impl AgentPartsItem<'_, '_> {
             constraint: self.constraint.as_ref().map(|c| c.0.clone()),
             actions: self.actions.as_ref().map(|actions| actions.for_engine()),
             route: self.engine.as_ref().map(|engine| engine.0.clone()).unwrap_or_default(),
+            // The turns are sent by the caller, which knows the turns that the engine has.
             ..AgentSpec::new(self.agent.persona.clone())
         }
     }

@@ -73,6 +73,7 @@ pub(crate) fn publish(
     let watch = Stopwatch::start(Stage::Publish);
     let bridge = &mut *bridge;
     bridge.publishes_fragments = settings.publish_fragments;
+    // Before the events: a game learns that the engine is ready before the first reply begins.
     bridge.publish_state(&mut walla, &mut out);
     let mut events_left = settings.max_events_per_frame.max(1);
     while events_left > 0
@@ -81,6 +82,7 @@ pub(crate) fn publish(
         events_left -= 1;
         bridge.publish_local_end(ended, &mut voices, &mut out);
     }
+    // Taken, because events change the bridge; put back behind the loop, with its capacity.
     let mut inbox = std::mem::take(&mut bridge.inbox);
     while events_left > 0
         && let Some(client) = &bridge.client
@@ -172,44 +174,41 @@ impl Announcer<'_, '_> {
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
         let spoken = ReplySentence { agent, reply_id, tag, text, end_bytes, is_fragment };
-        self.reply_sentence.write(spoken);
-        self.commands.trigger(spoken);
+        announce(&mut self.commands, &mut self.reply_sentence, spoken);
     }
 
     fn called(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, call: Arc<Call>) {
         let called = AgentCalled { agent, reply_id, tag, call };
-        self.called.write(called.clone());
         #[cfg(feature = "actions")]
         {
             let called = called.clone();
             self.commands.queue(move |world: &mut World| publish_typed(world, &called));
         }
-        self.commands.trigger(called);
+        announce(&mut self.commands, &mut self.called, called);
     }
 
-    fn simulated(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, call: Arc<Call>) {
-        let called = SimulatedCall { agent, reply_id, tag, call };
-        self.simulated.write(called.clone());
-        self.commands.trigger(called);
+    fn finished(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, outcome: Outcome) {
+        let Self { commands, .. } = self;
+        match outcome {
+            Ok((reason, usage)) => {
+                let finished = ReplyFinished { agent, reply_id, tag, reason, usage };
+                announce(commands, &mut self.reply_finished, finished);
+            }
+            Err(error) => {
+                let failed = ReplyFailed { agent, reply_id, tag, error };
+                announce(commands, &mut self.reply_failed, failed);
+            }
+        }
     }
+}
 
-    fn finished(
-        &mut self,
-        agent: Entity,
-        AskId { reply_id, tag }: AskId,
-        reason: FinishReason,
-        usage: Usage,
-    ) {
-        let finished = ReplyFinished { agent, reply_id, tag, reason, usage };
-        self.reply_finished.write(finished);
-        self.commands.trigger(finished);
-    }
-
-    fn failed(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, error: ReplyError) {
-        let failed = ReplyFailed { agent, reply_id, tag, error };
-        self.reply_failed.write(failed.clone());
-        self.commands.trigger(failed);
-    }
+/// Publishes an event in both forms: as a message, and for observers.
+pub(crate) fn announce<E>(commands: &mut Commands, messages: &mut MessageWriter<E>, event: E)
+where
+    E: Message + Clone + for<'t> bevy_ecs::event::Event<Trigger<'t>: Default>,
+{
+    messages.write(event.clone());
+    commands.trigger(event);
 }
 
 impl EngineBridge {
@@ -225,8 +224,7 @@ impl EngineBridge {
                 self.was_ready = true;
                 let ready =
                     WallaReady { template: walla.model().map(|model| model.template.clone()) };
-                out.ready.write(ready.clone());
-                out.commands.trigger(ready);
+                announce(&mut out.commands, &mut out.ready, ready);
             }
             WallaState::Failed(error) if !walla.is_failed() => {
                 if self.client.is_none() {
@@ -235,8 +233,7 @@ impl EngineBridge {
                 }
                 self.failure = Some(error.clone());
                 let failed = WallaFailed { error: error.clone() };
-                out.failed.write(failed.clone());
-                out.commands.trigger(failed);
+                announce(&mut out.commands, &mut out.failed, failed);
             }
             _ => {}
         }
@@ -257,10 +254,7 @@ impl EngineBridge {
             let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
             Speech::end_unbegun(speech, record.is_some_and(Record::is_asked_more));
         }
-        match outcome {
-            Ok(reason) => out.finished(entity, ask, reason, Usage::default()),
-            Err(error) => out.failed(entity, ask, error),
-        }
+        out.finished(entity, ask, outcome.map(|reason| (reason, Usage::default())));
     }
 
     /// Publishes an event. The event is not moved: a processor cannot forward the stores of a copy
@@ -283,8 +277,7 @@ impl EngineBridge {
                 let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, reply_id, tag, prompt_tokens };
-                out.reply_started.write(started);
-                out.commands.trigger(started);
+                announce(&mut out.commands, &mut out.reply_started, started);
             }
             ReplyEvent::Delta { text, tokens } => {
                 let tag = record.tag_of(at);
@@ -299,8 +292,7 @@ impl EngineBridge {
                 let (text, tokens) = (*text, *tokens);
                 let tag = record.tag_of(at);
                 let reasoning = ReplyReasoning { agent, reply_id, tag, text, tokens };
-                out.reply_reasoning.write(reasoning);
-                out.commands.trigger(reasoning);
+                announce(&mut out.commands, &mut out.reply_reasoning, reasoning);
             }
             ReplyEvent::Call(call) => {
                 let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
@@ -315,7 +307,9 @@ impl EngineBridge {
                     record.remember_call(ask, id);
                 }
                 if voices.simulations.contains(agent) {
-                    out.simulated(agent, ask, call);
+                    let AskId { reply_id, tag } = ask;
+                    let called = SimulatedCall { agent, reply_id, tag, call };
+                    announce(&mut out.commands, &mut out.simulated, called);
                 } else {
                     out.called(agent, ask, call);
                 }
@@ -325,16 +319,14 @@ impl EngineBridge {
                 let RefusedCall { id, call } = &**refused;
                 let (text, reason) = (call.text.clone(), call.error.to_string());
                 let refused = CallRefused { agent, id: *id, tag, text, reason };
-                out.call_refused.write(refused.clone());
-                out.commands.trigger(refused);
+                announce(&mut out.commands, &mut out.call_refused, refused);
             }
             ReplyEvent::Token(logprobs) => {
                 let candidates = std::mem::take(&mut logprobs.candidates);
                 let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
                 let tag = record.tag_of(at);
                 let drawn = ReplyToken { agent, reply_id, tag, logprobs };
-                out.reply_token.write(drawn.clone());
-                out.commands.trigger(drawn);
+                announce(&mut out.commands, &mut out.reply_token, drawn);
             }
             ReplyEvent::Score(score) => {
                 if let Some(ask) = record.asks.get_mut(at) {
@@ -347,8 +339,7 @@ impl EngineBridge {
                     let scores = record.asks.get_mut(at).map(|ask| &mut ask.content.scores);
                     let scores = scores.map(std::mem::take).unwrap_or_default().into();
                     let scores = ReplyScores { agent, reply_id, tag, scores };
-                    out.reply_scores.write(scores.clone());
-                    out.commands.trigger(scores);
+                    announce(&mut out.commands, &mut out.reply_scores, scores);
                 }
                 self.finish_ask((event.agent, at), Ok((reason, usage)), voices, out);
             }
@@ -373,24 +364,19 @@ impl EngineBridge {
         let end = End::new(&outcome, self.publishes_fragments);
         let say = |s: Sentence| out.said(agent, ask, s);
         let has_begun = record.end(at, voices, end, say);
+        // Behind the end of the exchange: the turns of its calls are in the conversation now.
         record.reply_acted(ask, matches!(outcome, Ok((FinishReason::Cancelled, _))));
         // Asked before the end is published, so that the agent is not silent between them.
         if let Some(ask) = self.heard_all(id) {
             out.commands.trigger(ask);
         }
+        // An ask that has begun was subtracted at its begin.
         self.asks_waiting -= usize::from(!has_begun);
-        match outcome {
-            Ok((reason, usage)) => {
-                if usage.dropped_turns > 0 {
-                    let (reply_id, turns) = (ask.reply_id, usage.dropped_turns);
-                    let dropped = TurnsDropped { agent, reply_id, turns };
-                    out.turns_dropped.write(dropped);
-                    out.commands.trigger(dropped);
-                }
-                out.finished(agent, ask, reason, usage);
-            }
-            Err(error) => out.failed(agent, ask, error),
+        if let Ok((_, Usage { dropped_turns: turns @ 1.., .. })) = outcome {
+            let dropped = TurnsDropped { agent, reply_id: ask.reply_id, turns };
+            announce(&mut out.commands, &mut out.turns_dropped, dropped);
         }
+        out.finished(agent, ask, outcome);
         self.resync(id);
     }
 
@@ -421,6 +407,7 @@ impl Record {
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
         let waited = std::mem::replace(&mut ask.stage, AskStage::Started) != AskStage::Started;
+        // A former reply may have failed within a sentence.
         self.sentences.clear();
         self.sentence_end = 0;
         self.actions.clear();
@@ -481,6 +468,7 @@ impl Record {
         if let Some(conversation) = conversation.as_mut().filter(|_| !is_answered) {
             self.restore_removed(at, conversation);
         }
+        // Before the question whether more was asked, which must not count this one.
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
         if ask.stage != AskStage::Started {

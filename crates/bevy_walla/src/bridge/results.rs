@@ -19,7 +19,7 @@ use walla_runtime::{
 };
 
 use super::forward::open_ask;
-use super::{AskId, EngineBridge, Record};
+use super::{AskId, EngineBridge, Record, announce};
 use crate::actions::{ActionResult, AgentActions, ResultRefused};
 use crate::agent::Agent;
 use crate::ask::Ask;
@@ -77,8 +77,7 @@ impl Hearers<'_, '_> {
         if let Err(reason) = self.bridge.check_result(result, conversation.as_deref()) {
             let ActionResult { agent, id, text } = result.clone();
             let refused = ResultRefused { agent, id, text, reason };
-            self.refused.write(refused.clone());
-            self.commands.trigger(refused);
+            announce(&mut self.commands, &mut self.refused, refused);
             return None;
         }
         self.bridge.know_acted(result, conversation.as_deref());
@@ -219,6 +218,7 @@ impl EngineBridge {
             }
             return None;
         };
+        // Several results of one frame lead to one reply.
         let is_first = self.results.heard_this_frame.insert(result.agent);
         is_first.then(|| Ask::resume(result.agent).with_tag(tag))
     }

@@ -29,6 +29,7 @@ pub(crate) fn submit(
     let watch = Stopwatch::start(Stage::Submit);
     let bridge = &mut *bridge;
     bridge.frames = bridge.frames.saturating_add(1);
+    // Before the frame is granted, so that a pause begins with this frame.
     bridge.pause(is_paused(&settings, time.as_deref()));
     if bridge.failure.is_some() {
         bridge.give_up_copies();
@@ -89,6 +90,7 @@ impl EngineBridge {
         }
         while let Some(id) = self.pending_agents.pop_front() {
             if self.send_pending_of(id, outbox, specs).is_err() {
+                // It keeps its place, and the part that is not sent is still marked as pending.
                 self.pending_agents.push_front(id);
                 return;
             }
@@ -140,7 +142,9 @@ impl EngineBridge {
         let command = if record.added {
             Command::ChangeAgent { agent: id, spec: Box::new(spec) }
         } else {
+            // Set before the send: a held-back command is sent first in the next frame, in order.
             record.added = true;
+            // The history is a part of the new agent.
             record.pending.conversation = false;
             let history = record.turns_to_send(conversation).unwrap_or_default();
             let spec = Box::new(AgentSpec { turns: history, ..spec });
@@ -191,7 +195,7 @@ impl EngineBridge {
                 // This agent's conversation is sent after its cancels.
                 record.resend_when_idle();
                 self.asks_waiting -= 1;
-                self.end_unsent(entity, ask, Ok(FinishReason::Cancelled));
+                self.local_ends.push_back(ask.into_local_end(entity, Ok(FinishReason::Cancelled)));
             }
         }
     }
@@ -212,9 +216,11 @@ impl EngineBridge {
                 record.pending.asks = false;
                 return Ok(());
             };
+            // Set before the send, which may hold the command back: it must not be sent twice.
             ask.stage = AskStage::Sent;
             let (reply_id, content) = (ask.reply_id, &mut *ask.content);
             let prompt = content.prompt.clone();
+            // The prompt stays for the turn of the exchange, the options are not needed any more.
             let options = std::mem::take(&mut content.options);
             self.send(Command::Ask { agent: id, reply_id, prompt, options }, outbox)?;
         }
@@ -260,6 +266,7 @@ impl EngineBridge {
         while let Some(id) = self.pending_agents.pop_front() {
             let Some(record) = self.records.get_mut(&id) else { continue };
             record.pending = PendingChanges::default();
+            // Sent asks precede unsent ones, and the engine still ends them.
             let sent = record.asks.iter().take_while(|ask| ask.stage != AskStage::Unsent).count();
             let entity = record.entity;
             self.asks_waiting -= record.asks.len() - sent;
@@ -281,7 +288,7 @@ impl EngineBridge {
         let Some(ask) = record.asks.remove(at) else { return };
         let entity = record.entity;
         self.asks_waiting -= 1;
-        self.end_unsent(entity, ask, Err(gone));
+        self.local_ends.push_back(ask.into_local_end(entity, Err(gone)));
     }
 }
 
@@ -299,6 +306,7 @@ impl Record {
     /// the old conversation is back: two conversations can be swapped for the time between.
     fn collected_turns<'a>(&mut self, conversation: &'a Conversation) -> Option<&'a [Turn]> {
         if conversation.edit() != self.edit {
+            // No edit has this id, so the next collection sees a new state.
             self.edit = EditId::NONE;
             return None;
         }

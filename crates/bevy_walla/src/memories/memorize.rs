@@ -9,8 +9,8 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_memory::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_memory::{Entry, EntryId};
-use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
 use super::memorized::Memorized;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bevy_ecs::prelude::*;
+use walla_memory::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_memory::{Entry, EntryId};
-use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
 use super::AgentMemory;
@@ -140,6 +140,7 @@ impl Memorized {
     /// Forgets the entries whose turns are not in the conversation any more. Of equal entries, the
     /// latest are absent first.
     fn retain_present(&mut self, all: &[Turn], mut absent: impl FnMut(EntryId)) {
+        // Equal exchanges are different turns: each turn belongs to one entry.
         let mut is_taken = vec![false; all.len()];
         self.entries.retain(|(entry, turns)| {
             let is_here = |begin: &usize| {

@@ -2,7 +2,7 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use walla_memory::{SavedStore, StoreLimits};
+use walla_memory::{Memory, SavedStore, StoreLimits};
 
 use super::{AgentMemory, Lore};
 
@@ -13,10 +13,10 @@ impl Serialize for AgentMemory {
 }
 
 impl<'de> Deserialize<'de> for AgentMemory {
-    /// With the default limits: [`AgentMemory::load`] has others.
+    /// With the default limits: [`Memory::load`] has others.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let saved = SavedStore::deserialize(deserializer)?;
-        Self::load(&saved, StoreLimits::default()).map_err(D::Error::custom)
+        Memory::load(&saved, StoreLimits::default()).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -30,6 +30,6 @@ impl<'de> Deserialize<'de> for Lore {
     /// With the [limits of lore](StoreLimits::lore).
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let saved = SavedStore::deserialize(deserializer)?;
-        Self::load(&saved, StoreLimits::lore()).map_err(D::Error::custom)
+        Memory::load(&saved, StoreLimits::lore()).map(Self).map_err(D::Error::custom)
     }
 }

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
-use walla_recall::{MemoryKey, Recall, RecallClient};
+use walla_memory::{MemoryKey, Recall, RecallClient};
 
 use super::memorized::Memorized;
 use super::{AgentKnowledge, AgentMemory, Lore, MemoryService, MemoryTime};
@@ -92,6 +92,7 @@ pub(super) fn send_memories(
         tracing::debug!(target: "walla::memory", %error, "lore is sent later");
     }
     let key = (!lore.is_empty()).then(|| lore.key());
+    // Only then all agents are visited: a change within the lore keeps its key.
     let is_lore_new = *agents.lore != key;
     *agents.lore = key;
     let sender = Sender { recall: service.recall(), client, bridge: &bridge, lore: key };
@@ -110,6 +111,7 @@ pub(super) fn send_memories(
             Err(_) => sender.forget(entity),
         }
     }
+    // An agent may be in both lists.
     later.sort_unstable();
     later.dedup();
     *agents.later = later;

@@ -320,7 +320,7 @@ fn results_of_a_cancelled_reply_are_refused() {
         updates(&mut app, frames);
         let ended = seen(&mut app).contains(&"end".to_owned());
         let called = app.world().resource::<Called>().0.clone();
-        app.world_mut().trigger(Cancel { agent: greta });
+        app.world_mut().trigger(Cancel::new(greta));
         updates(&mut app, frames % 3);
         for id in &called {
             answer(&mut app, greta, *id, "done.");
@@ -618,7 +618,7 @@ fn a_result_behind_a_cancel_is_answered() {
     let engine = two_calls();
     let (mut app, greta, [give, wave]) = called_twice(&engine);
     answer(&mut app, greta, wave, "waved.");
-    app.world_mut().trigger(Cancel { agent: greta });
+    app.world_mut().trigger(Cancel::new(greta));
     answer(&mut app, greta, give, "sold.");
     updates(&mut app, 8);
     let talk = app.world().get::<Conversation>(greta).unwrap();

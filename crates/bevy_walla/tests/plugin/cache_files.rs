@@ -5,11 +5,8 @@ use std::sync::OnceLock;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::WallaError;
-use bevy_walla::cache::{
-    CacheCommands, CacheError, CacheFailed, CacheLoaded, CacheSaved, KvFileError,
-};
-use bevy_walla::engine::Command;
+use bevy_walla::cache::{CacheCommands, CacheEnded, CacheError, KvFileError};
+use bevy_walla::engine::{Command, EngineState};
 use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use walla_doubles::synth::{self, Mixture, Model};
@@ -22,23 +19,13 @@ const PERSONA: &str =
 /// Ends of copies and replies.
 #[derive(Resource, Default)]
 struct Ends {
-    saved: Vec<CacheSaved>,
-    loaded: Vec<CacheLoaded>,
-    failed: Vec<CacheFailed>,
+    copies: Vec<CacheEnded>,
     finished: Vec<ReplyFinished>,
-}
-
-impl Ends {
-    fn copies(&self) -> usize {
-        self.saved.len() + self.loaded.len() + self.failed.len()
-    }
 }
 
 fn listen(app: &mut App) {
     app.init_resource::<Ends>()
-        .add_observer(|e: On<CacheSaved>, mut ends: ResMut<Ends>| ends.saved.push(e.clone()))
-        .add_observer(|e: On<CacheLoaded>, mut ends: ResMut<Ends>| ends.loaded.push(e.clone()))
-        .add_observer(|e: On<CacheFailed>, mut ends: ResMut<Ends>| ends.failed.push(e.clone()))
+        .add_observer(|e: On<CacheEnded>, mut ends: ResMut<Ends>| ends.copies.push(e.clone()))
         .add_observer(|e: On<ReplyFinished>, mut ends: ResMut<Ends>| ends.finished.push(*e));
 }
 
@@ -92,9 +79,12 @@ fn a_game_that_was_loaded_goes_on_with_the_cache_of_its_agent() {
     said(&mut app, agent, "Who are you?");
     let talk = app.world().get::<Conversation>(agent).unwrap().clone();
     save(&mut app, agent, &path);
-    run_until(&mut app, |app| ends(app).copies() == 1);
-    let [saved] = &ends(&app).saved[..] else { panic!("{:?}", ends(&app).failed) };
-    assert_eq!((saved.agent, &*saved.path), (agent, &*path));
+    run_until(&mut app, |app| ends(app).copies.len() == 1);
+    let [CacheEnded { result: Ok(saved), is_load: false, .. }] = &ends(&app).copies[..] else {
+        panic!("{:?}", ends(&app).copies)
+    };
+    let of = &ends(&app).copies[0];
+    assert_eq!((of.agent, &*of.path), (agent, &*path));
     assert_eq!(saved.file_bytes, std::fs::metadata(&path).unwrap().len());
     assert!(saved.tokens > PERSONA.len() as u32, "{saved:?}");
     let tokens = saved.tokens;
@@ -105,8 +95,9 @@ fn a_game_that_was_loaded_goes_on_with_the_cache_of_its_agent() {
     load(&mut app, agent, &path);
     let (text, reply) = said(&mut app, agent, "And now?");
     assert_eq!(text, expected);
-    let [loaded] = &ends(&app).loaded[..] else { panic!("{:?}", ends(&app).failed) };
-    assert_eq!((loaded.agent, loaded.tokens), (agent, tokens));
+    let [loaded] = &ends(&app).copies[..] else { panic!("{:?}", ends(&app).copies) };
+    let loaded_tokens = loaded.result.as_ref().map(|copied| copied.tokens);
+    assert_eq!((loaded.agent, loaded.is_load, loaded_tokens), (agent, true, Ok(tokens)));
     let evaluated = |reply: &ReplyFinished| reply.usage.prompt_tokens - reply.usage.cached_tokens;
     assert_eq!(evaluated(&reply), evaluated(&warm));
     // A damaged file: an event, and the agent speaks.
@@ -117,9 +108,9 @@ fn a_game_that_was_loaded_goes_on_with_the_cache_of_its_agent() {
     let other = app.world_mut().spawn(greta()).id();
     load(&mut app, other, &path);
     said(&mut app, other, "Who are you?");
-    let [failed] = &ends(&app).failed[..] else { panic!("{:?}", ends(&app).loaded) };
+    let [_, failed] = &ends(&app).copies[..] else { panic!("{:?}", ends(&app).copies) };
     let error = CacheError::File(KvFileError::Checksum { part: "contents" });
-    assert_eq!((failed.agent, failed.is_load, &failed.error), (other, true, &error));
+    assert_eq!((failed.agent, failed.is_load, &failed.result), (other, true, &Err(error)));
 }
 
 #[test]
@@ -139,8 +130,9 @@ fn copies_that_are_not_possible_are_events() {
         panic!("{commands:?}")
     };
     let failed = |app: &App| {
-        let all = ends(app).failed.iter();
-        let mut all: Vec<_> = all.map(|e| (e.agent, e.is_load, e.error.clone())).collect();
+        let all = ends(app).copies.iter();
+        let error = |e: &CacheEnded| e.result.clone().expect_err("no copy is possible");
+        let mut all: Vec<_> = all.map(|e| (e.agent, e.is_load, error(e))).collect();
         all.sort_by_key(|(agent, ..)| *agent != stone);
         all
     };
@@ -148,13 +140,13 @@ fn copies_that_are_not_possible_are_events() {
         [(stone, false, CacheError::UnknownAgent), (agent, true, CacheError::Unsupported)];
     assert_eq!(failed(&app), expected);
     assert_eq!(ends(&app).finished.len(), 1);
-    assert_eq!(messages::<CacheFailed>(&app), 0, "they were read or have aged");
+    assert_eq!(messages::<CacheEnded>(&app), 0, "they were read or have aged");
     // An agent that is despawned, and an engine that ends.
     save(&mut app, agent, Path::new("a.kv"));
     app.world_mut().despawn(agent);
     let last = spawn(&mut app, "B");
     updates(&mut app, 2);
-    engine.set_state(WallaState::Failed(WallaError::Stopped));
+    engine.set_state(EngineState::Stopped);
     updates(&mut app, 2);
     save(&mut app, last, Path::new("b.kv"));
     updates(&mut app, 3);

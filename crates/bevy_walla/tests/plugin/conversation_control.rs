@@ -2,12 +2,11 @@
 
 use bevy_ecs::prelude::*;
 use bevy_walla::agent::ForkCommands;
-use bevy_walla::ask::CancelHeard;
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::Speaker;
-use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::engine::{Command, EngineState, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::reply::ReplyError;
-use bevy_walla::{WallaError, WallaState};
 
 use crate::common::*;
 
@@ -86,7 +85,7 @@ fn a_repetition_without_an_answer_loses_no_turn() {
         let pushed = format!("after {frames}");
         let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
         talk.push(Speaker::Observation, pushed.clone());
-        app.world_mut().trigger(CancelHeard::at(agent, 0));
+        app.world_mut().trigger(Cancel::heard(agent, 0));
         updates(&mut app, 20);
         expected.push(pushed);
         assert_eq!(texts(&app, agent), expected, "after {frames} frames");
@@ -124,7 +123,7 @@ fn a_repetition_that_the_engine_loses_keeps_the_reply() {
     let (mut app, engine, agent) = talk();
     let before = texts(&app, agent);
     app.world_mut().trigger(Ask::again(agent));
-    engine.set_state(WallaState::Failed(WallaError::Stopped));
+    engine.set_state(EngineState::Stopped);
     updates(&mut app, 20);
     assert_eq!(texts(&app, agent), before);
 }

@@ -3,10 +3,9 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::WallaError;
 use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::{Speaker, Turn};
-use bevy_walla::engine::Command;
+use bevy_walla::engine::{Command, EngineState};
 use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::{ReplyError, SpeechState};
@@ -131,7 +130,7 @@ fn without_a_limit_every_ask_is_answered_in_order() {
 
 #[test]
 fn asks_are_counted_as_waiting_until_an_agent_begins() {
-    let engine = echo().starting_in(WallaState::Loading { fraction: 0.0 });
+    let engine = echo().starting_in(EngineState::Loading { fraction: 0.0 });
     let mut app = app(&engine);
     let agents = [spawn(&mut app, "A"), spawn(&mut app, "B")];
     for question in ["x", "y", "z"] {
@@ -144,10 +143,10 @@ fn asks_are_counted_as_waiting_until_an_agent_begins() {
         updates(&mut app, 2);
         assert_eq!(waiting(&app), 6, "also those that the engine has");
     }
-    engine.set_state(WallaState::Ready);
+    engine.set_state(EngineState::Ready);
     updates(&mut app, 3);
     assert_eq!(waiting(&app), 4, "two have begun");
-    app.world_mut().trigger(Cancel { agent: agents[0] });
+    app.world_mut().trigger(Cancel::new(agents[0]));
     app.world_mut().despawn(agents[1]);
     updates(&mut app, 4);
     assert_eq!(waiting(&app), 0);
@@ -161,7 +160,7 @@ fn a_cancel_ends_all_asks_and_keeps_partial_text() {
     ask(&mut app, odo, "count");
     ask(&mut app, odo, "again");
     updates(&mut app, 4);
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     ask(&mut app, odo, "once more");
     updates(&mut app, 20);
     assert_eq!(log(&app).only("finished"), ["Cancelled", "Cancelled", "EndOfTurn"]);
@@ -193,7 +192,7 @@ fn an_ask_and_then_a_cancel_in_one_frame_never_reach_the_engine() {
     let sent = engine.commands().len();
     ask(&mut app, odo, "hi");
     app.world_mut().write_message(Ask::new(odo, "ho"));
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     updates(&mut app, 10);
     assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);
     assert_eq!(engine.commands().len(), sent);
@@ -224,7 +223,7 @@ fn a_cancel_message_applies_before_the_asks_of_its_frame() {
     for frame in [false, true] {
         app.world_mut().write_message(Ask::new(odo, "hi"));
         updates(&mut app, usize::from(frame));
-        app.world_mut().write_message(Cancel { agent: odo });
+        app.world_mut().write_message(Cancel::new(odo));
         updates(&mut app, 8);
     }
     assert_eq!(log(&app).only("finished"), ["EndOfTurn", "Cancelled"]);
@@ -261,7 +260,7 @@ fn every_event_of_an_ask_carries_its_tag() {
     app.world_mut().flush();
     assert_eq!(told(&mut app, 3), [("ended", 5), ("began", 6)]);
     app.world_mut().trigger(Ask::new(odo, "seven").with_tag(7));
-    engine.set_state(WallaError::Stopped.into());
+    engine.set_state(EngineState::Stopped);
     assert_eq!(told(&mut app, 3), [("failed", 6), ("failed", 7)]);
 }
 
@@ -338,7 +337,7 @@ fn asking_a_non_agent_entity_fails() {
 
 #[test]
 fn asks_wait_for_the_model() {
-    let engine = echo().starting_in(WallaState::Loading { fraction: 0.5 });
+    let engine = echo().starting_in(EngineState::Loading { fraction: 0.5 });
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
@@ -346,7 +345,7 @@ fn asks_wait_for_the_model() {
     assert!(log(&app).0.is_empty());
     assert_eq!(speech(&app, greta).state(), SpeechState::Asked);
     assert_eq!(messages::<WallaReady>(&app), 0);
-    engine.set_state(WallaState::Ready);
+    engine.set_state(EngineState::Ready);
     app.update();
     assert_eq!(messages::<WallaReady>(&app), 1);
     updates(&mut app, 8);
@@ -384,7 +383,7 @@ fn a_missing_model_emits_a_message_with_instructions() {
 
 #[test]
 fn an_engine_that_fails_ends_every_ask_once() {
-    for state in [WallaState::Ready, WallaState::Loading { fraction: 0.0 }] {
+    for state in [EngineState::Ready, EngineState::Loading { fraction: 0.0 }] {
         let engine = echo().command_queue(3).starting_in(state);
         let mut app = app(&engine);
         let agents: Vec<_> = (0..5).map(|_| spawn(&mut app, "A")).collect();
@@ -393,7 +392,7 @@ fn an_engine_that_fails_ends_every_ask_once() {
             ask(&mut app, agent, "y");
         }
         updates(&mut app, 2);
-        engine.set_state(WallaState::Failed(WallaError::Stopped));
+        engine.set_state(EngineState::Stopped);
         updates(&mut app, 3);
         assert_eq!(log(&app).ends(), 10, "{:?}", log(&app).0);
         ask(&mut app, agents[0], "anybody?");

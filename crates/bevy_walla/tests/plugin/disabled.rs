@@ -81,7 +81,7 @@ fn a_disabled_agent_can_be_cancelled_and_despawned() {
         updates(&mut app, 3);
         disable(&mut app, agent);
     }
-    app.world_mut().trigger(Cancel { agent: agents[0] });
+    app.world_mut().trigger(Cancel::new(agents[0]));
     app.world_mut().despawn(agents[1]);
     updates(&mut app, 3);
     assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);

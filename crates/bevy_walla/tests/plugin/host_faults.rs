@@ -248,7 +248,7 @@ fn a_correct_client_emits_no_unknown_event() {
     }
     updates(&mut app, 6);
     app.world_mut().despawn(agents[0]);
-    app.world_mut().trigger(Cancel { agent: agents[1] });
+    app.world_mut().trigger(Cancel::new(agents[1]));
     app.world_mut().entity_mut(agents[2]).remove::<Agent>();
     updates(&mut app, 10);
     assert_eq!(app.world().resource::<Walla>().events_unknown(), 0);

@@ -4,9 +4,9 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
-use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::{Speaker, Turn};
-use bevy_walla::engine::{Command, EngineClient as _, Prompt};
+use bevy_walla::engine::{Command, EngineClient as _, EngineState, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::reply::ReplyId;
 use bevy_walla::scripted::ScriptedEngine;
@@ -41,7 +41,7 @@ fn the_unfinished_end_of_a_cancelled_reply_is_no_sentence() {
     ask(&mut app, greta, "count");
     updates(&mut app, 6);
     assert!(speech(&app, odo).text().len() > "Hello there. I".len());
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     app.world_mut().despawn(greta);
     updates(&mut app, 5);
     assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);
@@ -67,7 +67,7 @@ fn fragments_are_published_and_marked_when_enabled() {
     updates(&mut app, 12);
     ask(&mut app, odo, "cut");
     updates(&mut app, 6);
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     updates(&mut app, 5);
     let spoken = &app.world().resource::<Spoken>().0;
     let spoken: Vec<_> = spoken.iter().map(|s| (&*s.text, s.end_bytes, s.is_fragment)).collect();
@@ -86,7 +86,7 @@ fn a_reply_cancelled_after_a_full_stop_has_no_fragment() {
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "hi");
     run_until_text(&mut app, odo, "Hello there.");
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     updates(&mut app, 5);
     let spoken = &app.world().resource::<Spoken>().0;
     assert!(spoken.iter().all(|sentence| !sentence.is_fragment));
@@ -119,7 +119,7 @@ fn an_interrupted_reply_is_kept_as_far_as_it_was_heard() {
     updates(&mut app, 4);
     let sentence = app.world().resource::<Spoken>().0[2];
     assert_eq!(sentence.text.as_str(), "b One two.");
-    app.world_mut().trigger(CancelHeard::after(&sentence));
+    app.world_mut().trigger(Cancel::heard_until(&sentence));
     ask(&mut app, odo, "e");
     updates(&mut app, 20);
     let ended = log(&app).only("finished");
@@ -129,12 +129,12 @@ fn an_interrupted_reply_is_kept_as_far_as_it_was_heard() {
     // In mid-reply, as a message; nothing of it was heard.
     ask(&mut app, odo, "f");
     updates(&mut app, 4);
-    app.world_mut().write_message(CancelHeard::at(odo, 0));
+    app.world_mut().write_message(Cancel::heard(odo, 0));
     updates(&mut app, 5);
     assert_eq!(turns(&app, odo), expected);
     ask(&mut app, odo, "g");
     updates(&mut app, 5);
-    app.world_mut().trigger(CancelHeard::at(odo, 3));
+    app.world_mut().trigger(Cancel::heard(odo, 3));
     updates(&mut app, 5);
     assert_eq!(turns(&app, odo)[6..], ["g", "g O"]);
     assert!(speech(&app, odo).is_silent());
@@ -154,7 +154,7 @@ fn interruptions_are_sent_to_the_engine() {
     let asked: Vec<_> = engine.commands().into_iter().filter_map(asked).collect();
     let [a, b, c] = asked[..] else { panic!("{asked:?}") };
     let sent = engine.commands().len();
-    app.world_mut().trigger(CancelHeard { agent: odo, reply_id: Some(a), heard_bytes: 2 });
+    app.world_mut().trigger(Cancel { agent: odo, reply_id: Some(a), heard_bytes: Some(2) });
     updates(&mut app, 2);
     let commands = engine.commands();
     let mut told: Vec<_> = commands[sent..]
@@ -266,7 +266,7 @@ fn turns_that_are_pushed_anywhere_in_a_frame_are_sent_once_and_in_order() {
 /// The engine begins the reply between Publish and Collect of the frame with the interruption.
 #[test]
 fn a_reply_interrupted_before_its_started_event_is_not_kept() {
-    let loading = WallaState::Loading { fraction: 0.0 };
+    let loading = EngineState::Loading { fraction: 0.0 };
     let engine = ScriptedEngine::new(|_, _| "one two three".into()).starting_in(loading);
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -275,10 +275,10 @@ fn a_reply_interrupted_before_its_started_event_is_not_kept() {
     let speaking = engine.clone();
     app.add_systems(Update, move |mut commands: Commands, mut is_done: Local<bool>| {
         if !std::mem::replace(&mut *is_done, true) {
-            speaking.set_state(WallaState::Ready);
+            speaking.set_state(EngineState::Ready);
             speaking.frame(); // the reply starts
             speaking.frame(); // "one"
-            commands.trigger(CancelHeard::at(odo, 0));
+            commands.trigger(Cancel::heard(odo, 0));
         }
     });
     updates(&mut app, 6);

@@ -3,6 +3,7 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::EngineState;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::Usage;
 use bevy_walla::scripted::ScriptedEngine;
@@ -55,7 +56,7 @@ fn an_agent_despawned_in_its_first_frame_sends_no_command() {
 
 #[test]
 fn an_ask_and_a_despawn_in_one_frame_are_a_cancelled_reply() {
-    for state in [WallaState::Ready, WallaState::Loading { fraction: 0.5 }] {
+    for state in [EngineState::Ready, EngineState::Loading { fraction: 0.5 }] {
         let engine = echo().starting_in(state);
         let mut app = app(&engine);
         let [despawned, removed] = ["A", "B"].map(|name| spawn(&mut app, name));
@@ -67,7 +68,7 @@ fn an_ask_and_a_despawn_in_one_frame_are_a_cancelled_reply() {
         app.world_mut().despawn(despawned);
         app.world_mut().entity_mut(removed).remove::<Agent>();
         updates(&mut app, 3);
-        engine.set_state(WallaState::Ready);
+        engine.set_state(EngineState::Ready);
         updates(&mut app, 3);
         assert_eq!(log(&app).only("finished"), ["Cancelled"; 4]);
         assert_eq!(log(&app).only("failed"), Vec::<&str>::new());

@@ -6,14 +6,14 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
 use bevy_walla::agent::ForkCommands;
-use bevy_walla::ask::{Cancel, CancelHeard, Notes};
+use bevy_walla::ask::{Cancel, Notes};
 use bevy_walla::conversation::Speaker;
 use bevy_walla::engine::Command;
 use bevy_walla::memories::{
     AgentKnowledge, AgentMemory, EXCHANGE_TAG, EmbeddingState, Lore, Memorizes, MemoryService,
     MemoryTexts, MemoryTime, OBSERVATION_TAG, RecallOptions, Remember, RememberCommands,
 };
-use bevy_walla::memory::{Entry, StoreLimits};
+use bevy_walla::memory::{Entry, Memory, StoreLimits};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -127,7 +127,8 @@ fn an_added_entry_happens_now() {
     let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
     let now = Duration::from_hours(1_000);
     app.insert_resource(MemoryTime(now));
-    let mut memory = AgentMemory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
+    let limits = StoreLimits { max_entries: 2, ..StoreLimits::default() };
+    let mut memory = AgentMemory(Memory::new(limits));
     memory.add(Entry::new("Spawned.")).unwrap();
     let agent = app.world_mut().spawn((Agent::persona("A"), memory)).id();
     updates(&mut app, 2);
@@ -318,7 +319,7 @@ fn memorized_turns_are_found_when_they_left_the_conversation() {
     assert_eq!(ask(&mut app, &engine, agent, question), [""; 0], "it is in the conversation");
     let saved = app.world().get::<AgentMemory>(agent).unwrap().save();
     let talk = app.world().get::<Conversation>(agent).unwrap().clone();
-    let load = || AgentMemory::load(&saved, StoreLimits::default()).unwrap();
+    let load = || AgentMemory(Memory::load(&saved, StoreLimits::default()).unwrap());
     // Saved games with and without the conversation.
     let persona = || (Agent::persona("A"), Memorizes::default());
     let with = app.world_mut().spawn((persona(), load(), talk)).id();
@@ -362,7 +363,7 @@ fn undone_turns_are_forgotten() {
     // One that fails puts the turns back.
     app.world_mut().trigger(Ask::again(agent));
     updates(&mut app, 1);
-    app.world_mut().trigger(CancelHeard::at(agent, 0));
+    app.world_mut().trigger(Cancel::heard(agent, 0));
     updates(&mut app, 20);
     assert_eq!(texts(&app, agent), ["Mine.", &said("one"), &said("two")]);
     // An edit, and a rewind.
@@ -434,7 +435,7 @@ fn memories_are_saved_restored_and_copied() {
     let json = serde_json::to_string(&lore).unwrap();
     assert_eq!(serde_json::from_str::<Lore>(&json).unwrap(), lore);
     let few = StoreLimits { max_entries: 0, ..StoreLimits::default() };
-    assert!(AgentMemory::load(&lore.save(), few).unwrap().is_empty());
+    assert!(Memory::load(&lore.save(), few).unwrap().is_empty());
 }
 
 /// Cancelled, removed and changed agents while their asks wait for a search.
@@ -448,7 +449,7 @@ fn asks_that_wait_for_memories_end_once() {
         app.world_mut().trigger(Ask::new(agent, "And now?"));
         updates(&mut app, round / 4);
         match round % 4 {
-            0 => app.world_mut().trigger(Cancel { agent }),
+            0 => app.world_mut().trigger(Cancel::new(agent)),
             1 => drop(app.world_mut().despawn(agent)),
             2 => app.world_mut().get_mut::<Conversation>(agent).unwrap().clear(),
             _ => drop(app.world_mut().entity_mut(agent).remove::<AgentMemory>()),

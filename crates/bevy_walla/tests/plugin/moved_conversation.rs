@@ -89,7 +89,7 @@ fn the_engine_keeps_the_history_of_an_agent_without_conversation() {
     ask(&mut app, odo, "a");
     ask(&mut app, odo, "b");
     updates(&mut app, 1);
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     updates(&mut app, 8);
     assert_eq!(log(&app).ends(), 3);
     assert_eq!(replaced(&engine), [[""; 0]; 0], "nothing is sent without a component");

@@ -35,7 +35,7 @@ fn a_paused_app_grants_no_frames_and_resumes_replies() {
         let said = speech(&app, odo).text().to_owned();
         updates(&mut app, 50);
         assert_eq!((engine.frames(), speech(&app, odo).text()), (frames, &*said));
-        app.world_mut().trigger(Cancel { agent: greta });
+        app.world_mut().trigger(Cancel::new(greta));
         ask(&mut app, odo, "again");
         updates(&mut app, 3);
         assert_eq!(log(&app).only("finished"), ["Cancelled"], "a cancel counts in a pause");

@@ -6,9 +6,9 @@ use crate::common::dice::Dice;
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::WallaError;
-use bevy_walla::ask::{Cancel, CancelHeard};
+use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::Speaker;
+use bevy_walla::engine::EngineState;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::ReplyId;
 use bevy_walla::scripted::ScriptedEngine;
@@ -68,7 +68,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
             world.write_message(next(agent, "four"));
             world.write_message(next(agent, "five"));
         }
-        7..=8 => world.trigger(Cancel { agent }),
+        7..=8 => world.trigger(Cancel::new(agent)),
         9 => {
             world.despawn(agent);
             agents.swap_remove(which);
@@ -90,7 +90,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
         14 => {
             world.entity_mut(agent).remove::<(Speech, AgentSampling)>().insert(Speech::default());
         }
-        15 => world.trigger(CancelHeard::at(agent, dice.throw(12) as u32)),
+        15 => world.trigger(Cancel::heard(agent, dice.throw(12) as u32)),
         16 => {
             if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
                 talk.push(Speaker::User, "It rains.");
@@ -106,7 +106,7 @@ fn run_random_actions(seed: u64, engine_fails: bool) {
     let mut dice = Dice::new(seed);
     let engine = ScriptedEngine::new(|persona, question| format!("{persona} {question}. So!"))
         .command_queue(1 + dice.throw(8) as usize)
-        .starting_in(WallaState::Loading { fraction: 0.0 });
+        .starting_in(EngineState::Loading { fraction: 0.0 });
     let settings = WallaSettings {
         max_events_per_frame: 1 + dice.throw(20) as u32,
         max_commands_per_frame: 1 + dice.throw(20) as u32,
@@ -119,10 +119,10 @@ fn run_random_actions(seed: u64, engine_fails: bool) {
     let (mut agents, mut asked) = (Vec::new(), 0_u64);
     for frame in 0..120 {
         if frame == 20 {
-            engine.set_state(WallaState::Ready);
+            engine.set_state(EngineState::Ready);
         }
         if engine_fails && frame == 80 {
-            engine.set_state(WallaState::Failed(WallaError::Stopped));
+            engine.set_state(EngineState::Stopped);
         }
         for _ in 0..dice.throw(4) {
             something(&mut app, &mut agents, &mut dice, &mut asked);

@@ -94,7 +94,7 @@ fn a_reply_that_ends_during_reasoning_is_not_kept() {
         if despawns {
             app.world_mut().despawn(greta);
         } else {
-            app.world_mut().trigger(Cancel { agent: greta });
+            app.world_mut().trigger(Cancel::new(greta));
         }
         updates(&mut app, 9);
         assert_eq!(log(&app).only("finished"), ["Cancelled"], "{despawns}");

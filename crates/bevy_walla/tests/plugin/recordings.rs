@@ -63,7 +63,7 @@ fn play(plugin: WallaPlugin) -> (App, Played) {
     run(&mut app, 20);
     ask(&mut app, odo, "Tell me everything.");
     run(&mut app, 3);
-    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().trigger(Cancel::new(odo));
     run(&mut app, 32);
     let heard = std::mem::take(&mut app.world_mut().resource_mut::<Heard>().0);
     let heard =

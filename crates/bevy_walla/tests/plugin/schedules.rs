@@ -81,7 +81,7 @@ fn nothing_is_lost_in_updates_without_a_time_step() {
     ask(&mut app, odo, "count");
     app.world_mut().write_message(Ask::new(greta, "count"));
     ask(&mut app, mara, "count");
-    app.world_mut().trigger(Cancel { agent: mara });
+    app.world_mut().trigger(Cancel::new(mara));
     updates(&mut app, 7);
     assert_eq!(engine.frames(), 0);
     updates(&mut app, 100);

@@ -74,7 +74,7 @@ fn a_substitute_answers_when_the_engine_is_gone() {
     let mut rig = rig();
     let agent = rig.agent(AgentEngine::named("large").or("small", Duration::from_secs(5)));
     assert_eq!(rig.answer(agent, "a"), "large: a");
-    rig.large.set_state(WallaState::Failed(WallaError::Stopped));
+    rig.large.set_state(EngineState::Stopped);
     assert_eq!(rig.answer(agent, "b"), "small: b");
     updates(&mut rig.app, 2);
     assert_eq!(messages::<WallaEngineFailed>(&rig.app), 0, "a stop is no failure");
@@ -100,8 +100,8 @@ fn engines_are_loaded_replaced_and_unloaded_at_run_time() {
     rig.engines().replace("new", &named("two")).unwrap();
     assert_eq!(rig.answer(agent, "c"), "two: c");
     assert!(rig.engines().replace("other", &named("x")).is_err());
-    rig.engines().unload("new", ReplyInProgress::Finish).unwrap();
-    assert!(rig.engines().unload("new", ReplyInProgress::Finish).is_err());
+    rig.engines().remove("new", ReplyInProgress::Finish).unwrap();
+    assert!(rig.engines().remove("new", ReplyInProgress::Finish).is_err());
     rig.answer(agent, "d");
     assert_eq!(log(&rig.app).only("failed").len(), 2);
     assert_eq!(turns(&rig.app, agent), ["b", "one: b", "c", "two: c"]);
@@ -167,7 +167,7 @@ fn each_failure_of_a_load_is_one_event() {
         } else {
             // It stays in the list until it is unloaded.
             assert!(matches!(rig.engines().get(name).unwrap().state, EngineState::Failed(_)));
-            rig.engines().unload(name, ReplyInProgress::Finish).unwrap();
+            rig.engines().remove(name, ReplyInProgress::Finish).unwrap();
         }
     }
 }
@@ -204,7 +204,7 @@ fn a_setup_is_never_dropped_by_the_frame() {
 #[test]
 fn a_loading_engine_is_waited_for_or_substituted() {
     let small = named("small");
-    let large = named("large").starting_in(WallaState::Loading { fraction: 0.0 });
+    let large = named("large").starting_in(EngineState::Loading { fraction: 0.0 });
     let engines = EngineSet::new("default", &small).with("large", &large);
     let mut rig = Rig { app: app_with(WallaPlugin::engines(engines)), small, large };
     let waits = rig.agent(AgentEngine::named("large"));
@@ -213,7 +213,7 @@ fn a_loading_engine_is_waited_for_or_substituted() {
     assert_eq!(rig.answer(moves, "b"), "small: b");
     assert!(matches!(rig.engines().get("large").unwrap().state, EngineState::Loading { .. }));
     assert_eq!(rig.engines().get("large").unwrap().moved, 1);
-    rig.large.set_state(WallaState::Ready);
+    rig.large.set_state(EngineState::Ready);
     run_until(&mut rig.app, |app| log(app).ends() == 2);
     assert_eq!(turns(&rig.app, waits), ["a", "large: a"]);
 }

@@ -113,6 +113,7 @@ impl Changes {
     /// Stores a new specification. `true`: the caller sends a message.
     #[must_use]
     pub fn set_spec(&self, mut spec: AgentSpec) -> bool {
+        // Turns have a separate cell, so that a specification never replaces them.
         spec.turns = Vec::new();
         let number = self.next_number();
         self.spec.store(Some(Box::new(NewSpec { spec, number })));
@@ -150,6 +151,7 @@ impl Changes {
 
     /// Takes all changes, as commands for the engine. Called by the event loop.
     pub fn take(&self, mut send: impl FnMut(Command)) {
+        // First: a change that is stored from here on sends another message.
         self.is_told.store(false, Ordering::SeqCst);
         let agent = self.id;
         let is_added = self.is_added.load(Ordering::Relaxed);
@@ -170,6 +172,7 @@ impl Changes {
         let turns = turns.map(|new| new.turns);
         if let Some(new) = spec {
             let NewSpec { mut spec, number } = *new;
+            // A level that was set behind the specification is not in it.
             if number_of(detail) > number {
                 spec.detail = detail_of(detail);
             }

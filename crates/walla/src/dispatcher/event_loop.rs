@@ -90,6 +90,7 @@ impl EventLoop {
         let waker = thread_waker();
         let mut context = Context::from_waker(&waker);
         loop {
+            // Before the polls: an event between poll and sleep would wake nothing (rule 2).
             self.client.register_waker(&waker);
             let ControlFlow::Continue(received) = self.receive_messages(&mut context) else {
                 return;
@@ -115,6 +116,7 @@ impl EventLoop {
             self.flush_backlog();
             if !self.backlog.is_empty() {
                 // Messages in the channel are bounded; a backlog of their commands would not be.
+                // Without hosts the backlog has no effect that a program can see.
                 let is_over = self.inbox.is_closed();
                 return if is_over {
                     ControlFlow::Break(())
@@ -136,6 +138,7 @@ impl EventLoop {
         match message {
             Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
             Message::Ask { agent, reply_id, turns, prompt, options, events, permit } => {
+                // Before anything can end it, so that each ask that was read has an end (rule 3).
                 self.replies.insert(reply_id, (events, permit));
                 if agent.cancels(reply_id) {
                     let usage = Usage::default();
@@ -156,6 +159,7 @@ impl EventLoop {
                 notify(|| _ = taken.send(()));
             }
             Message::Fork { agent, source, taken } => {
+                // A copy that the host has dropped before is not made.
                 if agent.added() {
                     let (agent, source) = (agent.id(), source.id());
                     backlog.push_back(Command::ForkAgent { agent, source, spec: None });
@@ -180,6 +184,7 @@ impl EventLoop {
                 }
             }
             Message::AwaitEnd(ended) => {
+                // A host may poll for the end again and again with new futures.
                 self.awaiting_end.retain(|ended| !ended.is_closed());
                 self.awaiting_end.push(ended);
             }

@@ -54,6 +54,7 @@ pub(super) async fn accept(
 ) -> io::Result<()> {
     let table = Table::new(options.max_connections, options.max_connections_per_peer);
     let mut http = http1::Builder::new();
+    // Half-closed connections stay: such clients wait for their answer.
     http.timer(TokioTimer::new()).header_read_timeout(options.request_time).half_close(true);
     let mut tasks = JoinSet::new();
     let mut has_worked = false;
@@ -80,6 +81,7 @@ pub(super) async fn accept(
                 continue;
             }
         };
+        // One client has one address, also as an IPv4 address in the form of IPv6.
         let Some(connection) = table.admit(peer.ip().to_canonical()).await else {
             let _sent = stream.try_write(TOO_MANY);
             continue;

@@ -31,6 +31,12 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// The next event of a reply that has not ended: a reply has an end in any case.
+    async fn next_event(&mut self) -> ReplyEvent {
+        let gone = || ReplyError::EngineGone("its event loop has ended".into());
+        self.reply.next_event().await.unwrap_or_else(|| ReplyEvent::Failed(gone()))
+    }
+
     /// The reply has ended: its agent is kept for the next request.
     fn keep_agent(&mut self) {
         if let Some(agent) = self.agent.take() {
@@ -164,20 +170,20 @@ pub(super) async fn whole(mut open: Open, shape: Shape) -> Result<Response, Refu
     let (mut text, mut reasoning, mut tokens) = (String::new(), String::new(), Vec::new());
     let (mut calls, mut tool_calls) = (Calls::default(), Vec::new());
     loop {
-        match open.reply.next_event().await {
-            Some(ReplyEvent::Delta { text: more, .. }) => text.push_str(&more),
-            Some(ReplyEvent::Reasoning { text: more, .. }) => reasoning.push_str(&more),
-            Some(ReplyEvent::Token(token)) => {
+        match open.next_event().await {
+            ReplyEvent::Delta { text: more, .. } => text.push_str(&more),
+            ReplyEvent::Reasoning { text: more, .. } => reasoning.push_str(&more),
+            ReplyEvent::Token(token) => {
                 tokens.extend(shape.logprobs.map(|top| open.log_probabilities(&token, top)));
             }
-            Some(ReplyEvent::Call(call)) => {
+            ReplyEvent::Call(call) => {
                 calls.made += 1;
                 tool_calls.push(open.tool_call(&call, None));
             }
-            Some(ReplyEvent::CallRefused(call)) => {
+            ReplyEvent::CallRefused(call) => {
                 text.push_str(&calls.refuse(*call, &shape).unwrap_or_default());
             }
-            Some(ReplyEvent::Finished { reason, usage: counts }) => {
+            ReplyEvent::Finished { reason, usage: counts } => {
                 open.keep_agent();
                 text.push_str(&calls.end(reason, &shape)?);
                 let (finish_reason, stop_reason) = finish(reason, calls.made > 0, &shape);
@@ -202,23 +208,17 @@ pub(super) async fn whole(mut open: Open, shape: Shape) -> Result<Response, Refu
                 answer["usage"] = usage(&counts);
                 return Ok(Json(answer).into_response());
             }
-            Some(ReplyEvent::Failed(error)) => return Err(Refusal::from(&error)),
-            Some(_) => {}
-            None => return Err(Refusal::from(&gone())),
+            ReplyEvent::Failed(error) => return Err(Refusal::from(&error)),
+            _ => {}
         }
     }
 }
 
-fn gone() -> ReplyError {
-    ReplyError::EngineGone("its event loop has ended".into())
-}
-
 /// The answer as a stream of events. An ask that fails at once is a status.
 pub(super) async fn streamed(mut open: Open, shape: Shape) -> Result<Response, Refusal> {
-    let first = match open.reply.next_event().await {
-        Some(ReplyEvent::Failed(error)) => return Err(Refusal::from(&error)),
-        Some(first) => first,
-        None => return Err(Refusal::from(&gone())),
+    let first = match open.next_event().await {
+        ReplyEvent::Failed(error) => return Err(Refusal::from(&error)),
+        first => first,
     };
     let head = Head::new(&open.server);
     let begin = head.chunk(json!({"role": "assistant", "content": ""}));
@@ -268,10 +268,10 @@ impl Stream {
                 return None;
             }
             let event = match self.next.take() {
-                Some(event) => Some(event),
-                None => self.open.reply.next_event().await,
+                Some(event) => event,
+                None => self.open.next_event().await,
             };
-            self.take(event.unwrap_or_else(|| ReplyEvent::Failed(gone())));
+            self.take(event);
         }
     }
 

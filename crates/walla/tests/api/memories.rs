@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
+use walla::memory::{AgentRecall, Entry, Memory, RecallOptions};
 use walla::{
     AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Purpose,
 };
@@ -128,8 +128,8 @@ async fn the_budget_is_the_hosts_when_nothing_is_embedded() {
         for _ in 0..30 {
             ask().await;
         }
-        let set = || engine.runtime().expect("a local engine").budget();
-        let is = |wanted: Duration| set() == FrameBudget::Time(wanted);
+        let in_effect = || engine.runtime().expect("a local engine").stats().budget.budget;
+        let is = |wanted: Duration| in_effect() == Some(wanted);
         eventually("the budget of the options", || is(total)).await;
         // Another one is set while the model works.
         let texts = (0..200).map(|nth| format!("text {nth} of the well")).collect();

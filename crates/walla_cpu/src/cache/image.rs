@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::PoisonError;
 
-use walla_device::{CacheDesc, CacheImage, CachePart, ImageNumber, ImagePart, ImageState, KvType};
+use walla_device::{CacheDesc, CacheImage, CachePart, CopyDirection};
 use walla_types::MAX_PENALTY_WINDOW;
 
 use super::kv::KvLayer;
@@ -23,13 +23,6 @@ pub(crate) enum Part {
     Recent { sequence: u32 },
 }
 
-/// Direction of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    FromCache,
-    ToCache,
-}
-
 /// Commands that copy a part.
 pub(crate) fn parts<'a>(part: &'a CachePart<'_>) -> impl ExactSizeIterator<Item = Part> + 'a {
     let (count, pages): (usize, &[u32]) = match part {
@@ -47,35 +40,7 @@ pub(crate) fn parts<'a>(part: &'a CachePart<'_>) -> impl ExactSizeIterator<Item 
 
 /// Layout of an image.
 pub(crate) fn layout(desc: &CacheDesc) -> CacheImage {
-    let number = match desc.kv_type {
-        KvType::F16 => ImageNumber::F16,
-        KvType::Q8 => ImageNumber::Bytes(1),
-        _ => ImageNumber::F32,
-    };
-    let mut image = CacheImage {
-        layout: "cpu 1",
-        page_tokens: desc.page_tokens,
-        parts: Vec::new(),
-        states: Vec::new(),
-    };
-    for layer in &desc.layers {
-        let bytes = match *layer {
-            CacheLayer::Kv { kv_heads: heads, head_dim: numbers, .. } => {
-                let part = |cells_last| ImagePart { heads, numbers, number, cells_last };
-                image.parts.extend([part(true), part(false)]);
-                if desc.kv_type.scale_bytes() > 0 {
-                    let (numbers, number) = (1, ImageNumber::F16);
-                    let scales = ImagePart { heads, numbers, number, cells_last: false };
-                    image.parts.extend([scales; 2]);
-                }
-                continue;
-            }
-            _ => state_bytes(layer),
-        };
-        let state = bytes.map(|bytes| ImageState { bytes, number: ImageNumber::F32 });
-        image.states.extend(state);
-    }
-    image
+    CacheImage::new("cpu 1", desc, true, state_bytes)
 }
 
 /// Bytes of the state of one sequence in a recurrent layer.
@@ -105,16 +70,16 @@ pub(crate) fn bytes_of(desc: &CacheDesc, part: &CachePart<'_>) -> Option<usize> 
 }
 
 /// Copies between equally long parts.
-fn copy(cache: &mut [u8], image: &mut [u8], direction: Direction) {
+fn copy(cache: &mut [u8], image: &mut [u8], direction: CopyDirection) {
     match direction {
-        Direction::FromCache => image.copy_from_slice(cache),
-        Direction::ToCache => cache.copy_from_slice(image),
+        CopyDirection::FromCache => image.copy_from_slice(cache),
+        CopyDirection::ToCache => cache.copy_from_slice(image),
     }
 }
 
 impl Cache {
     /// Copies a part that [`bytes_of`] knows to or from `image`, which has at least those bytes.
-    pub(crate) fn copy_part(&mut self, part: Part, image: &mut [u8], direction: Direction) {
+    pub(crate) fn copy_part(&mut self, part: Part, image: &mut [u8], direction: CopyDirection) {
         match part {
             Part::Page { page, index, of } => {
                 let (page, index, of) = (page as usize, index as usize, of as usize);
@@ -154,7 +119,7 @@ impl KvLayer {
         page: usize,
         (index, of): (usize, usize),
         image: &'a mut [u8],
-        direction: Direction,
+        direction: CopyDirection,
     ) -> &'a mut [u8] {
         let (number, dim, cells) = (self.kv_type.bytes(), self.head_dim, self.page_tokens);
         let (heads, pages) = (self.kv_heads, self.pages);
@@ -194,7 +159,7 @@ impl KvLayer {
 }
 
 impl ConvLayer {
-    fn copy_image(&mut self, sequence: usize, image: &mut [u8], direction: Direction) {
+    fn copy_image(&mut self, sequence: usize, image: &mut [u8], direction: CopyDirection) {
         let state = bytemuck::cast_slice_mut(self.state_mut(sequence));
         copy(state, &mut image[..state.len()], direction);
     }
@@ -202,7 +167,7 @@ impl ConvLayer {
 
 impl DeltaLayer {
     /// The inputs of the convolution, then the strips.
-    fn copy_image(&mut self, sequence: usize, image: &mut [u8], direction: Direction) {
+    fn copy_image(&mut self, sequence: usize, image: &mut [u8], direction: CopyDirection) {
         let inputs = self.conv.numbers() * 4;
         let (of_conv, mut rest) = image.split_at_mut(inputs);
         self.conv.copy_image(sequence, of_conv, direction);

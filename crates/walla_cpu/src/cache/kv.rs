@@ -206,12 +206,6 @@ impl KvLayer {
         }
     }
 
-    /// Bytes of keys, values and scales.
-    pub(super) fn held_bytes(&self) -> usize {
-        let scales = self.scales.iter().map(Bytes::len).sum::<usize>();
-        self.keys.len() + self.values.len() + scales
-    }
-
     pub(super) fn read_cell(
         &self,
         head: usize,
@@ -231,16 +225,14 @@ impl KvLayer {
 
     pub(super) fn copy_page(&mut self, from: usize, to: usize) {
         let number = self.kv_type.bytes();
-        for (bytes, cells) in [(&mut self.keys, self.stride), (&mut self.values, self.page_tokens)]
-        {
-            let page_bytes = self.head_dim * cells * number;
-            for head in 0..self.kv_heads {
-                let start = |page: usize| (head * self.pages + page) * page_bytes;
-                bytes.bytes_mut().copy_within(start(from)..start(from) + page_bytes, start(to));
-            }
-        }
-        let page_bytes = self.page_tokens * self.kv_type.scale_bytes();
-        for bytes in &mut self.scales {
+        let scales = self.page_tokens * self.kv_type.scale_bytes();
+        let [key_scales, value_scales] = &mut self.scales;
+        for (bytes, page_bytes) in [
+            (&mut self.keys, self.head_dim * self.stride * number),
+            (&mut self.values, self.head_dim * self.page_tokens * number),
+            (key_scales, scales),
+            (value_scales, scales),
+        ] {
             for head in 0..self.kv_heads {
                 let start = |page: usize| (head * self.pages + page) * page_bytes;
                 bytes.bytes_mut().copy_within(start(from)..start(from) + page_bytes, start(to));

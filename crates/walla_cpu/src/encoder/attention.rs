@@ -114,6 +114,7 @@ impl Attention<'_> {
         };
         let count = self.texts.texts.len();
         let nanos = self.nanos();
+        // Whole texts would leave threads without work, or with unequal work.
         if count < 2 * pool.workers() {
             for text in 0..count {
                 let rows = self.texts.range(text);

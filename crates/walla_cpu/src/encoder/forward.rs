@@ -132,12 +132,9 @@ impl Forward<'_> {
         let h: &mut [f32] = &mut h.as_mut_slice()[..rows * hidden];
         Joined::new([matrix]).multiply(tools, first(x, rows * matrix.cols), groups, h, hidden);
         let nanos = work::elements(8 * h.len());
-        self.pool.grid(h, hidden, (1, hidden), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let row = tile.row_mut(r);
-                scalar::add(row, bias.unwrap_or_default());
-                kernels::gelu(variant, row);
-            }
+        self.pool.rows(h, hidden, nanos, |_, row| {
+            scalar::add(row, bias.unwrap_or_default());
+            kernels::gelu(variant, row);
         });
     }
 
@@ -161,14 +158,11 @@ impl Forward<'_> {
         let product = &*product;
         let x: &mut [f32] = &mut slots[STATE].as_mut_slice()[..rows * width];
         let nanos = work::elements(4 * x.len());
-        self.pool.grid(x, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let products = &product[(tile.row + r) * width..][..width];
-                let x = tile.row_mut(r);
-                scalar::add(x, products);
-                scalar::add(x, bias.unwrap_or_default());
-                kernels::layer_norm(variant, x, norm);
-            }
+        self.pool.rows(x, width, nanos, |row, x| {
+            let products = &product[row * width..][..width];
+            scalar::add(x, products);
+            scalar::add(x, bias.unwrap_or_default());
+            kernels::layer_norm(variant, x, norm);
         });
     }
 }

@@ -23,13 +23,12 @@ use walla_device::{
     DeviceError, DeviceInfo, Linear, MatrixDesc, MatrixId, MemoryUse, VectorId, WeightSource,
 };
 
-use crate::device::{checked, push};
+use crate::device::{checked, pool_of, push};
 use crate::matrix::Matrix;
-use crate::memory::filled;
+use crate::memory::copied;
 use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
-use crate::work::ThreadCosts;
 use prepare::Prepared;
 
 /// `y[i] = (x[i] - mean(x)) / sqrt(variance(x) + eps) * weight[i] + bias[i]`.
@@ -108,14 +107,7 @@ impl CpuEncoder {
     /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
         let (info, variant) = checked(&options)?;
-        let costs = ThreadCosts::new(options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS));
-        let pool = match options.threads_resolved() as usize {
-            1 => Pool::inline(),
-            threads => Pool::start(threads, costs).map_err(|error| DeviceError::Failed {
-                call: "starting threads",
-                reason: error.to_string(),
-            })?,
-        };
+        let pool = pool_of(&options)?;
         Ok(Self {
             info,
             variant,
@@ -153,7 +145,7 @@ impl CpuEncoder {
         let bytes = Matrix::bytes_of(desc, source, self.variant) as u64;
         self.room.take(self.memory, desc.name, bytes)?;
         let matrix = Matrix::load(desc, source, self.variant, &self.pool)?;
-        self.memory.weight_bytes += matrix.held_bytes() as u64;
+        self.memory.weight_bytes += bytes;
         Ok(MatrixId(push(&mut self.matrices, matrix)?))
     }
 
@@ -163,8 +155,7 @@ impl CpuEncoder {
     /// [`DeviceError::OutOfMemory`].
     pub fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         self.room.take(self.memory, name, size_of_val(values) as u64)?;
-        let mut vector = filled(name, values.len(), 0.0)?;
-        vector.copy_from_slice(values);
+        let vector = copied(name, values)?;
         self.memory.weight_bytes += size_of_val(values) as u64;
         Ok(VectorId(push(&mut self.vectors, vector)?))
     }
@@ -179,6 +170,7 @@ impl CpuEncoder {
         let bytes = sizes.bytes(self.pool.workers());
         self.room.take(self.memory, "activations", bytes)?;
         self.prepared = Some(Prepared::new(program, sizes, self.pool.workers())?);
+        // Not added: the memory of an earlier program was freed with it.
         self.memory.workspace_bytes = bytes;
         Ok(())
     }

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use walla_device::step::StepRow;
-use walla_device::{HeadShape, KvType, Slot};
+use walla_device::{KvType, op};
 use walla_types::PositionScale;
 
 use super::Frame;
@@ -28,16 +28,9 @@ struct Attention<'a> {
 }
 
 impl Frame<'_> {
-    pub(super) fn attention(
-        &mut self,
-        q: Slot,
-        shape: HeadShape,
-        layer: usize,
-        (scale, position_scale): (f32, Option<PositionScale>),
-        window: Option<u32>,
-        out: Slot,
-    ) {
-        let Layer::Kv(kv) = &self.cache.layers[layer] else { return };
+    pub(super) fn attention(&mut self, op: &op::Attention) {
+        let op::Attention { q, shape, layer, scale, position_scale, window, out } = *op;
+        let Layer::Kv(kv) = &self.cache.layers[layer as usize] else { return };
         let group = (shape.heads / shape.kv_heads) as usize;
         let attention = Attention {
             variant: self.variant,
@@ -124,6 +117,7 @@ impl Attention<'_> {
             }
             return;
         }
+        // Rows of one sequence share the reads of its pages.
         let mut first = 0;
         for run in rows[tile.row..tile.row + tile.rows].chunk_by(|a, b| a.table == b.table) {
             let next = rows.get(tile.row + first + run.len());

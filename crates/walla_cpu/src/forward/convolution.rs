@@ -70,6 +70,7 @@ impl<'a> Inputs<'a> {
             for (((((out, [p, q, r, s]), a), b), c), d) in
                 out.iter_mut().zip(quads).zip(a).zip(b).zip(c).zip(d)
             {
+                // With `0.0 +`, as in the loop below: without it a sum of negative zeros differs.
                 *out = (((0.0 + p * a) + q * b) + r * c) + s * d;
             }
             return;

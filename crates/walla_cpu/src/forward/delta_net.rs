@@ -1,6 +1,6 @@
 use std::sync::PoisonError;
 
-use walla_device::Op;
+use walla_device::op;
 use walla_types::Activation;
 
 use super::Frame;
@@ -18,35 +18,19 @@ impl Frame<'_> {
     /// rows of a sequence over them, while they are in the L1 cache. The chunked form of the
     /// literature needs as many operations here, and its rounding would depend on how a prompt is
     /// divided into steps.
-    pub(super) fn delta_net(&mut self, op: &Op) {
-        let Op::DeltaNet {
-            x,
-            norm,
-            shape,
-            input,
-            kernel,
-            alpha,
-            beta,
-            decay,
-            step_bias,
-            eps,
-            head_norm,
-            layer,
-            out,
-        } = op
-        else {
-            return;
-        };
+    pub(super) fn delta_net(&mut self, op: &op::DeltaNet) {
+        let (shape, head_norm) = (op.shape, &op.head_norm);
         let rows = self.rows;
         if rows.is_empty() {
             return;
         }
-        let (starts, padded) = self.products(*x, Some(norm), [input, alpha, beta]);
-        let Layer::Delta(delta) = &mut self.cache.layers[*layer as usize] else { return };
+        let (starts, padded) =
+            self.products(op.x, Some(&op.norm), [&op.input, &op.alpha, &op.beta]);
+        let Layer::Delta(delta) = &mut self.cache.layers[op.layer as usize] else { return };
         let Workspace { slots, product, convolved, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows.len() * padded];
         // Decay and strength of the correction overwrite the products from which they are computed.
-        let [decay, step_bias] = [decay, step_bias].map(|id| &self.vectors[id.0 as usize]);
+        let [decay, step_bias] = [op.decay, op.step_bias].map(|id| &self.vectors[id.0 as usize]);
         for products in product.chunks_mut(padded) {
             let steps = products[starts[1]..].iter_mut().zip(decay).zip(step_bias);
             steps.for_each(|((step, decay), bias)| *step = (decay * softplus(*step + bias)).exp());
@@ -62,7 +46,7 @@ impl Frame<'_> {
         let channels = delta.conv.width;
         let inputs = Inputs { product, padded, rows };
         let convolved: &mut [f32] = &mut convolved.as_mut_slice()[..rows.len() * channels];
-        let kernel = &self.vectors[kernel.0 as usize];
+        let kernel = &self.vectors[op.kernel.0 as usize];
         let nanos = work::elements(12 * convolved.len());
         let (conv, variant) = (&delta.conv, self.variant);
         // Queries, keys, values.
@@ -76,7 +60,7 @@ impl Frame<'_> {
                 for (head, numbers) in heads.chunks_mut(dim).enumerate() {
                     let part = (first / dim + head) / shape.key_heads as usize;
                     if let Some(scale) = scales.get(part) {
-                        normalize(numbers, *eps, *scale);
+                        normalize(numbers, op.eps, *scale);
                     }
                 }
             }
@@ -85,8 +69,8 @@ impl Frame<'_> {
 
         let rule = Rule { variant, delta, convolved, inputs, gates: [starts[1], starts[2]] };
         let width = shape.values() as usize;
-        let out: &mut [f32] = &mut slots[out.0 as usize].as_mut_slice()[..rows.len() * width];
-        let nanos = work::delta_rule(variant, *shape, rows.len());
+        let out: &mut [f32] = &mut slots[op.out.0 as usize].as_mut_slice()[..rows.len() * width];
+        let nanos = work::delta_rule(variant, shape, rows.len());
         self.pool.grid(out, width, (rows.len(), STRIP), nanos, &|_, tile| rule.tile(tile));
         let weight = &self.vectors[head_norm.weight.0 as usize];
         let nanos = work::elements(2 * out.len());
@@ -134,6 +118,7 @@ impl Rule<'_> {
             let state = &mut states[run[0].sequence as usize * numbers..][..numbers];
             for (r, row) in run.iter().enumerate() {
                 let r = first + r;
+                // The contract: a state is zero before position 0. It may have another text's.
                 if row.position == 0 {
                     state.fill(0.0);
                 }

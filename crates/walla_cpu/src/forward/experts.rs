@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use walla_device::{Linear, Op};
+use walla_device::{Linear, op};
 use walla_types::{Activation, ExpertScore};
 
 use super::Frame;
@@ -23,46 +23,31 @@ impl Frame<'_> {
     ///
     /// Rows are grouped by expert into blocks, so each panel of a used expert is read once. A tile
     /// has some panels of every expert: threads have equal work, whichever experts are chosen.
-    pub(super) fn experts(&mut self, op: &Op) {
-        let Op::Experts {
-            x,
-            norm,
-            router,
-            selection_bias,
-            score,
-            used,
-            gate,
-            up,
-            down,
-            activation,
-        } = op
-        else {
-            return;
-        };
-        let (rows, used) = (self.rows.len(), *used as usize);
+    pub(super) fn experts(&mut self, op: &op::Experts) {
+        let (rows, used) = (self.rows.len(), op.used as usize);
         if rows == 0 {
             return;
         }
-        let router_linear = Linear { matrix: *router, bias: None };
-        let (_, padded) = self.products(*x, Some(norm), [&router_linear]);
+        let router_linear = Linear { matrix: op.router, bias: None };
+        let (_, padded) = self.products(op.x, Some(&op.norm), [&router_linear]);
         let [router, gate, up, down] =
-            [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
-        let bias = selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
+            [op.router, op.gate, op.up, op.down].map(|id| &self.matrices[id.0 as usize]);
+        let bias = op.selection_bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
         let Workspace { slots, normed, groups, product, workers, experts, .. } =
             &mut *self.workspace;
         let tools = Tools { variant: self.variant, pool: self.pool, workers };
         let normed = first(normed, rows * router.cols);
         let logits = first(product, rows * padded);
         let logits = Logits { numbers: logits, padded, count: router.rows };
-        let (blocks, experts_used) = route(tools.pool, &logits, *score, bias, used, experts);
+        let (blocks, experts_used) = route(tools.pool, &logits, op.score, bias, used, experts);
 
         let sizes = (router.rows, experts_used, rows * used);
         let mixture = Mixture { tools, blocks: &experts.blocks.as_slice()[..blocks], sizes };
         let inputs = mixture.gather(normed, router.cols, &mut experts.inputs);
         let input = mixture.input(inputs, router.cols, [gate, up], groups);
-        let hidden = mixture.gate_up(input, [gate, up], *activation, &mut experts.hidden);
+        let hidden = mixture.gate_up(input, [gate, up], op.activation, &mut experts.hidden);
         let input = mixture.input(hidden, down.cols, [down], groups);
-        let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * router.cols];
+        let x = &mut slots[op.x.0 as usize].as_mut_slice()[..rows * router.cols];
         mixture.down(input, down, x);
     }
 }
@@ -87,11 +72,9 @@ fn route(
     let rows = logits.numbers.len() / logits.padded;
     let choices: &mut [Choice] = &mut space.choices.as_mut_slice()[..rows * used];
     let nanos = work::elements(4 * rows * logits.count);
-    pool.grid(choices, used, (1, used), nanos, &|_, tile| {
-        for r in 0..tile.rows {
-            let logits = &logits.numbers[(tile.row + r) * logits.padded..][..logits.count];
-            choose(score, logits, bias, tile.row_mut(r));
-        }
+    pool.rows(choices, used, nanos, |row, choices| {
+        let logits = &logits.numbers[row * logits.padded..][..logits.count];
+        choose(score, logits, bias, choices);
     });
     let counts: &mut [u32] = &mut space.counts.as_mut_slice()[..logits.count];
     group(choices, used, counts, space.blocks.as_mut_slice())
@@ -106,70 +89,44 @@ struct Mixture<'a> {
     sizes: (usize, usize, usize),
 }
 
-/// Inputs of all blocks, [`ROWS`] rows for each; a block uses the first ones.
-#[derive(Clone, Copy)]
-struct BlockInput<'a> {
-    cols: usize,
-    /// `[blocks, ROWS, cols]`.
-    values: &'a [f32],
-    /// The same numbers rounded; as many groups for each block, or none.
-    groups: &'a [Group],
-}
-
-impl<'a> BlockInput<'a> {
-    fn of(&self, block: usize, count: usize) -> Input<'a> {
-        let groups = if self.groups.is_empty() { 0 } else { self.cols / GROUP };
-        Input {
-            cols: self.cols,
-            values: &self.values[block * ROWS * self.cols..][..count * self.cols],
-            groups: &self.groups[block * ROWS * groups..][..count * groups],
-        }
-    }
-}
-
 impl Mixture<'_> {
     /// Copies the rows of each block next to each other.
     fn gather<'a>(&self, rows: &[f32], cols: usize, inputs: &'a mut Bytes) -> &'a [f32] {
         let width = ROWS * cols;
         let inputs: &mut [f32] = &mut inputs.as_mut_slice()[..self.blocks.len() * width];
         let (nanos, blocks) = (work::elements(inputs.len()), self.blocks);
-        self.tools.pool.grid(inputs, width, (1, width), nanos, &|_, tile| {
-            for b in 0..tile.rows {
-                let block = &blocks[tile.row + b];
-                let out = tile.row_mut(b).chunks_exact_mut(cols);
-                for (out, row) in out.zip(&block.rows[..block.count as usize]) {
-                    out.copy_from_slice(&rows[*row as usize * cols..][..cols]);
-                }
+        self.tools.pool.rows(inputs, width, nanos, |block, out| {
+            let block = &blocks[block];
+            let out = out.chunks_exact_mut(cols);
+            for (out, row) in out.zip(&block.rows[..block.count as usize]) {
+                out.copy_from_slice(&rows[*row as usize * cols..][..cols]);
             }
         });
         inputs
     }
 
-    /// The inputs of a product with `parts`, rounded if one of them is multiplied so.
+    /// The inputs of a product with `parts`: [`ROWS`] rows for each block, which uses the first
+    /// ones. They are rounded if one of the parts is multiplied so.
     fn input<'a, const N: usize>(
         &self,
         values: &'a [f32],
         cols: usize,
         parts: [&Matrix; N],
         groups: &'a mut Bytes,
-    ) -> BlockInput<'a> {
+    ) -> Input<'a> {
         if !parts.iter().any(|part| part.takes_groups()) {
-            return BlockInput { cols, values, groups: &[] };
+            return Input { cols, values, groups: &[] };
         }
         let width = ROWS * cols / GROUP;
         let groups: &mut [Group] = &mut groups.as_mut_slice()[..self.blocks.len() * width];
         let (nanos, blocks) = (work::elements(values.len()), self.blocks);
         let Tools { variant, pool, .. } = self.tools;
-        pool.grid(groups, width, (1, width), nanos, &|_, tile| {
-            for b in 0..tile.rows {
-                let block = tile.row + b;
-                let count = blocks[block].count as usize;
-                let values = &values[block * ROWS * cols..][..count * cols];
-                let out = &mut tile.row_mut(b)[..count * cols / GROUP];
-                kernels::round_activations(variant, values, cols, out);
-            }
+        pool.rows(groups, width, nanos, |block, out| {
+            let count = blocks[block].count as usize;
+            let values = &values[block * ROWS * cols..][..count * cols];
+            kernels::round_activations(variant, values, cols, &mut out[..count * cols / GROUP]);
         });
-        BlockInput { cols, values, groups }
+        Input { cols, values, groups }
     }
 
     /// Estimated nanoseconds of a product with `matrix`.
@@ -181,7 +138,7 @@ impl Mixture<'_> {
     /// `h = activation(G_e n) * (U_e n)` for every row of every block: `[blocks, ROWS, hidden]`.
     fn gate_up<'a>(
         &self,
-        input: BlockInput<'_>,
+        input: Input<'_>,
         [gate, up]: [&Matrix; 2],
         activation: Activation,
         h: &'a mut Bytes,
@@ -196,7 +153,7 @@ impl Mixture<'_> {
                 let scratch: &mut [f32] = scratch.row.as_mut_slice();
                 each(blocks, hidden, tile.col..tile.col + tile.cols, &mut |panel, col, block| {
                     let count = blocks[block].count as usize;
-                    let input = input.of(block, count);
+                    let input = input.part(block * ROWS, count);
                     let (mut g, mut u): (Products, Products) =
                         ([[0.0; PANEL]; ROWS], [[0.0; PANEL]; ROWS]);
                     gate.multiply(panel, input, scratch, &mut g);
@@ -210,7 +167,7 @@ impl Mixture<'_> {
     }
 
     /// `x[r] += sum_e weight[e] * D_e h`, in ascending order of experts.
-    fn down(&self, input: BlockInput<'_>, down: &Matrix, x: &mut [f32]) {
+    fn down(&self, input: Input<'_>, down: &Matrix, x: &mut [f32]) {
         let width = down.rows / self.sizes.0;
         let rows = x.len() / width;
         let (Tools { pool, workers, .. }, blocks) = (self.tools, self.blocks);
@@ -220,7 +177,7 @@ impl Mixture<'_> {
                 each(blocks, width, tile.col..tile.col + tile.cols, &mut |panel, col, block| {
                     let Block { count, rows, weights, .. } = &blocks[block];
                     let mut products: Products = [[0.0; PANEL]; ROWS];
-                    let input = input.of(block, *count as usize);
+                    let input = input.part(block * ROWS, *count as usize);
                     down.multiply(panel, input, scratch, &mut products);
                     let all = products[..*count as usize].iter().zip(rows).zip(weights);
                     let col = col - tile.col;

@@ -1,5 +1,5 @@
+use walla_device::op;
 use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut, mask_words};
-use walla_device::{Linear, Norm, Slot};
 use walla_types::MAX_CANDIDATES;
 
 use super::Frame;
@@ -11,16 +11,10 @@ use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
     /// `logits[o] = W norm(x[row(o)])`, capped and without suppressed tokens.
-    pub(super) fn head(
-        &mut self,
-        x: Slot,
-        norm: &Norm,
-        linear: &Linear,
-        soft_cap: Option<f32>,
-        suppressed: &[u32],
-    ) {
+    pub(super) fn head(&mut self, op: &op::Head) {
+        let op::Head { x, norm, linear, soft_cap, suppressed } = op;
         let outputs = self.outputs;
-        self.normalize(x, norm, outputs.len(), &|o| outputs[o].row as usize);
+        self.normalize(*x, norm, outputs.len(), &|o| outputs[o].row as usize);
         let matrix = &self.matrices[linear.matrix.0 as usize];
         let Workspace { normed, groups, workers, .. } = &mut *self.workspace;
         let logits = &mut self.logits[..outputs.len() * matrix.rows];
@@ -31,7 +25,7 @@ impl Frame<'_> {
             let bias = &self.vectors[bias.0 as usize];
             logits.chunks_mut(matrix.rows).for_each(|logits| scalar::add(logits, bias));
         }
-        if let Some(cap) = soft_cap {
+        if let Some(cap) = *soft_cap {
             let (tile, nanos) = ((outputs.len().max(1), PANEL), work::elements(8 * logits.len()));
             self.pool.grid(logits, matrix.rows, tile, nanos, &|_, tile| {
                 for r in 0..tile.rows {
@@ -45,10 +39,10 @@ impl Frame<'_> {
     }
 
     /// `h[o] = norm(x[row(o)])`.
-    pub(super) fn hidden(&mut self, x: Slot, norm: &Norm) {
+    pub(super) fn hidden(&mut self, op: &op::Hidden) {
         let outputs = self.outputs;
-        self.normalize(x, norm, outputs.len(), &|o| outputs[o].row as usize);
-        let width = self.vectors[norm.weight.0 as usize].len();
+        self.normalize(op.x, &op.norm, outputs.len(), &|o| outputs[o].row as usize);
+        let width = self.vectors[op.norm.weight.0 as usize].len();
         let normed = first(&self.workspace.normed, outputs.len() * width);
         self.logits[..normed.len()].copy_from_slice(normed);
     }
@@ -102,6 +96,7 @@ impl Frame<'_> {
         for (output, row) in outputs.iter().zip(rows).filter(|(output, _)| samples(output)) {
             self.cache.last[output.sequence as usize] = row.token;
         }
+        // The end time last: sampling is part of the step.
         let header = &mut *result.header;
         (header.begin_nanos, header.end_nanos, header.preempted_micros) = self.clock.end();
     }

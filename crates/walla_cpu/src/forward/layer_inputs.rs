@@ -1,5 +1,4 @@
-use walla_device::{Linear, Op, Slot};
-use walla_types::Activation;
+use walla_device::op;
 
 use super::linear::first as first_numbers;
 use super::{Frame, token_of};
@@ -7,9 +6,9 @@ use crate::workspace::Workspace;
 use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
-    /// The inputs of each layer, see [`Op::LayerInputs`].
-    pub(super) fn layer_inputs(&mut self, op: &Op) {
-        let Op::LayerInputs { x, table, table_scale, projection, norm, e } = op else { return };
+    /// The inputs of each layer, see [`op::LayerInputs`].
+    pub(super) fn layer_inputs(&mut self, op: &op::LayerInputs) {
+        let op::LayerInputs { x, table, table_scale, projection, norm, e } = op;
         let (_, padded) = self.products(*x, None, [projection]);
         let table = &self.matrices[table.0 as usize];
         let weight = self.vectors[norm.weight.0 as usize].as_slice();
@@ -38,15 +37,9 @@ impl Frame<'_> {
     }
 
     /// `h[r] = activation(W x[r]) * e[r][first..]`.
-    pub(super) fn gate_input(
-        &mut self,
-        x: Slot,
-        linear: &Linear,
-        activation: Activation,
-        (e, first): (Slot, usize),
-        h: Slot,
-    ) {
-        let (_, padded) = self.products(x, None, [linear]);
+    pub(super) fn gate_input(&mut self, op: &op::GateInput) {
+        let op::GateInput { x, linear, activation, e, first, h } = *op;
+        let (_, padded) = self.products(x, None, [&linear]);
         let stride = self.program.slots[e.0 as usize].width as usize;
         let (rows, gated) = (self.rows.len(), self.matrices[linear.matrix.0 as usize].rows);
         let Workspace { slots, product, .. } = &mut *self.workspace;
@@ -55,12 +48,10 @@ impl Frame<'_> {
         let e = first_numbers(e, rows * stride);
         let h = &mut h.as_mut_slice()[..rows * gated];
         let nanos = work::elements(4 * h.len());
-        self.pool.grid(h, gated, (1, gated), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let products = &product[(tile.row + r) * padded..][..gated];
-                let inputs = &e[(tile.row + r) * stride + first..][..gated];
-                kernels::gate(self.variant, activation, products, inputs, tile.row_mut(r));
-            }
+        self.pool.rows(h, gated, nanos, |row, h| {
+            let products = &product[row * padded..][..gated];
+            let inputs = &e[row * stride + first as usize..][..gated];
+            kernels::gate(self.variant, activation, products, inputs, h);
         });
     }
 }

@@ -27,11 +27,9 @@ impl Frame<'_> {
         let x: &[f32] = slots[x.0 as usize].as_slice();
         let normed = &mut normed.as_mut_slice()[..count * width];
         let nanos = work::elements(normed.len());
-        self.pool.grid(normed, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let x = &x[pick(tile.row + r) * width..][..width];
-                kernels::rms_norm(self.variant, x, weight, norm.eps, tile.row_mut(r));
-            }
+        self.pool.rows(normed, width, nanos, |row, normed| {
+            let x = &x[pick(row) * width..][..width];
+            kernels::rms_norm(self.variant, x, weight, norm.eps, normed);
         });
     }
 
@@ -75,12 +73,9 @@ pub(crate) fn add_biases<const N: usize>(
         return;
     }
     let nanos = work::elements(product.len());
-    pool.grid(product, width, (1, width), nanos, &|_, tile| {
-        for r in 0..tile.rows {
-            let row = tile.row_mut(r);
-            for (start, bias) in starts.into_iter().zip(biases) {
-                scalar::add(&mut row[start..], bias.unwrap_or_default());
-            }
+    pool.rows(product, width, nanos, |_, row| {
+        for (start, bias) in starts.into_iter().zip(biases) {
+            scalar::add(&mut row[start..], bias.unwrap_or_default());
         }
     });
 }

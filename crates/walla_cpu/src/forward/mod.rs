@@ -14,7 +14,7 @@ mod short_conv;
 use std::time::{Duration, Instant};
 
 use walla_device::step::{BiasRow, OutputRow, StepHeader, StepRow};
-use walla_device::{Linear, MatrixId, Op, Program, Slot};
+use walla_device::{Linear, MatrixId, Op, Program, op};
 
 use crate::cache::{Cache, Layer};
 use crate::matrix::Matrix;
@@ -93,6 +93,7 @@ impl Frame<'_> {
     /// Runs all ops, or the ops before `cancel` is seen.
     pub(crate) fn run(&mut self, cancel: &AtomicBool) {
         self.compute_rotations();
+        // Before the ops: the sampler counts the tokens of this step's rows too.
         self.remember();
         for op in &self.program.ops {
             if cancel.load(Ordering::Relaxed) {
@@ -104,34 +105,19 @@ impl Frame<'_> {
 
     fn op(&mut self, op: &Op) {
         match op {
-            Op::Embed { table, scale, x } => self.embed(*table, *scale, *x),
-            Op::LayerInputs { .. } => self.layer_inputs(op),
-            Op::GateInput { x, linear, activation, e, first, h } => {
-                self.gate_input(*x, linear, *activation, (*e, *first as usize), *h);
-            }
-            Op::Qkv { .. } => self.qkv(op),
-            Op::Attention { q, shape, layer, scale, position_scale, window, out } => {
-                let scales = (*scale, *position_scale);
-                self.attention(*q, *shape, *layer as usize, scales, *window, *out);
-            }
-            Op::Project { y, linear, post_norm, scale, x } => {
-                self.project(*y, linear, post_norm.as_ref(), *scale, *x);
-            }
-            Op::GateUp { x, norm, gate, up, activation, h } => {
-                self.gate_up(*x, norm, [gate, up], *activation, *h);
-            }
-            Op::Experts { .. } => self.experts(op),
-            Op::ShortConv { x, norm, input, kernel, taps: _, layer, out } => {
-                self.short_conv(*x, norm, input, *kernel, *layer as usize, *out);
-            }
-            Op::DeltaNet { .. } => self.delta_net(op),
-            Op::Gate { x, norm, linear, activation, y } => {
-                self.gate(*x, norm, linear, *activation, *y);
-            }
-            Op::Head { x, norm, linear, soft_cap, suppressed } => {
-                self.head(*x, norm, linear, *soft_cap, suppressed);
-            }
-            Op::Hidden { x, norm } => self.hidden(*x, norm),
+            Op::Embed(op) => self.embed(op),
+            Op::LayerInputs(op) => self.layer_inputs(op),
+            Op::GateInput(op) => self.gate_input(op),
+            Op::Qkv(op) => self.qkv(op),
+            Op::Attention(op) => self.attention(op),
+            Op::Project(op) => self.project(op),
+            Op::GateUp(op) => self.gate_up(op),
+            Op::Experts(op) => self.experts(op),
+            Op::ShortConv(op) => self.short_conv(op),
+            Op::DeltaNet(op) => self.delta_net(op),
+            Op::Gate(op) => self.gate(op),
+            Op::Head(op) => self.head(op),
+            Op::Hidden(op) => self.hidden(op),
             Op::Sample => self.sample(),
         }
     }
@@ -140,51 +126,49 @@ impl Frame<'_> {
     pub(crate) fn work(&self) -> StepWork {
         let mut step = StepWork::default();
         let rows = self.rows.len();
-        let product = |linears: &[&Linear], rows: usize| {
-            linears.iter().map(|l| self.matrices[l.matrix.0 as usize].nanos(rows)).sum()
-        };
+        let matrix = |id: MatrixId| &self.matrices[id.0 as usize];
+        let product = |linear: &Linear| matrix(linear.matrix).nanos(rows);
         let mut cells = 0;
         let mut cells_window = None;
         for op in &self.program.ops {
             match op {
-                Op::LayerInputs { projection, .. } => step.add(product(&[projection], rows)),
-                Op::GateInput { linear, .. } => step.add(product(&[linear], rows)),
-                Op::Qkv { query, keys: None, .. } => step.add(product(&[query], rows)),
-                Op::Qkv { query, keys: Some(keys), .. } => {
-                    step.add(product(&[query, &keys.key, &keys.value], rows));
+                Op::LayerInputs(op) => step.add(product(&op.projection)),
+                Op::GateInput(op) => step.add(product(&op.linear)),
+                Op::Qkv(op) => {
+                    let keys = op.keys.map_or(0, |its| product(&its.key) + product(&its.value));
+                    step.add(product(&op.query) + keys);
                 }
-                Op::Attention { shape, window, layer, .. } => {
-                    if cells_window != Some(*window) {
-                        cells_window = Some(*window);
-                        cells = attention::cells(self.rows, *window);
+                Op::Attention(op) => {
+                    // Most layers have the same window, and counting takes a pass over the rows.
+                    if cells_window != Some(op.window) {
+                        cells_window = Some(op.window);
+                        cells = attention::cells(self.rows, op.window);
                     }
-                    let in_vectors = match &self.cache.layers[*layer as usize] {
-                        Layer::Kv(kv) => attention::has_vectors(self.variant, kv),
-                        Layer::Conv(_) | Layer::Delta(_) => continue,
-                    };
-                    step.add(work::attention(in_vectors, *shape, cells));
+                    if let Layer::Kv(kv) = &self.cache.layers[op.layer as usize] {
+                        let in_vectors = attention::has_vectors(self.variant, kv);
+                        step.add(work::attention(in_vectors, op.shape, cells));
+                    }
                 }
-                Op::Project { linear, .. } => step.add(product(&[linear], rows)),
-                Op::GateUp { gate, up, .. } => step.add(product(&[gate, up], rows)),
-                Op::Experts { router, used, gate, up, down, .. } => {
-                    let [router, gate, up, down] =
-                        [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
-                    let choices = rows * *used as usize;
+                Op::Project(op) => step.add(product(&op.linear)),
+                Op::GateUp(op) => step.add(product(&op.gate) + product(&op.up)),
+                Op::Experts(op) => {
+                    let router = matrix(op.router);
+                    let choices = rows * op.used as usize;
                     let used = choices.min(router.rows);
-                    let nanos = |part: &Matrix| part.part_nanos(router.rows, used, choices);
+                    let nanos = |part| matrix(part).part_nanos(router.rows, used, choices);
                     step.add(router.nanos(rows));
-                    step.add(nanos(gate) + nanos(up));
-                    step.add(nanos(down));
+                    step.add(nanos(op.gate) + nanos(op.up));
+                    step.add(nanos(op.down));
                 }
-                Op::ShortConv { input: [a, b, c], .. } => step.add(product(&[a, b, c], rows)),
-                Op::DeltaNet { input, alpha, beta, shape, .. } => {
-                    step.add(product(&[input, alpha, beta], rows));
-                    step.add(work::delta_rule(self.variant, *shape, rows));
+                Op::ShortConv(op) => step.add(op.input.iter().map(product).sum()),
+                Op::DeltaNet(op) => {
+                    step.add(product(&op.input) + product(&op.alpha) + product(&op.beta));
+                    step.add(work::delta_rule(self.variant, op.shape, rows));
                 }
-                Op::Gate { linear, .. } => step.add(product(&[linear], rows)),
-                Op::Head { linear, .. } => step.add(product(&[linear], self.outputs.len())),
+                Op::Gate(op) => step.add(product(&op.linear)),
+                Op::Head(op) => step.add(matrix(op.linear.matrix).nanos(self.outputs.len())),
                 Op::Sample => step.add(work::sample(self.outputs.len(), self.program.vocab)),
-                Op::Embed { .. } | Op::Hidden { .. } => {}
+                Op::Embed(_) | Op::Hidden(_) => {}
             }
         }
         step
@@ -204,13 +188,11 @@ impl Frame<'_> {
             let used = rotations.len().min(self.rows.len() * pairs);
             let magnitude = f64::from(rope.magnitude);
             let nanos = work::elements(used * 64);
-            self.pool.grid(&mut rotations[..used], pairs, (1, pairs), nanos, &|_, tile| {
-                for r in 0..tile.rows {
-                    let position = self.rows[tile.row + r].position as f32;
-                    for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
-                        let (sin, cos) = f64::from(position * frequency).sin_cos();
-                        *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
-                    }
+            self.pool.rows(&mut rotations[..used], pairs, nanos, |row, turns| {
+                let position = self.rows[row].position as f32;
+                for (turn, frequency) in turns.iter_mut().zip(&rope.frequencies) {
+                    let (sin, cos) = f64::from(position * frequency).sin_cos();
+                    *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
                 }
             });
         }
@@ -218,7 +200,7 @@ impl Frame<'_> {
 
     /// Writes the rows' tokens to their sequences' recent tokens.
     fn remember(&mut self) {
-        if !self.program.ops.iter().any(|op| matches!(op, Op::Embed { .. })) {
+        if !self.program.ops.iter().any(|op| matches!(op, Op::Embed(_))) {
             return;
         }
         for row in self.rows {
@@ -227,20 +209,18 @@ impl Frame<'_> {
         }
     }
 
-    fn embed(&mut self, table: MatrixId, scale: f32, x: Slot) {
+    fn embed(&mut self, op: &op::Embed) {
+        let op::Embed { table, scale, x } = *op;
         let table = &self.matrices[table.0 as usize];
         let (width, rows, last) = (table.cols, self.rows, &self.cache.last);
         let x = &mut self.workspace.slots[x.0 as usize].as_mut_slice()[..rows.len() * width];
         let nanos = work::elements(2 * x.len());
-        self.pool.grid(x, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                // A program with a larger vocabulary may have sampled a token that is out of range
-                // here.
-                let token = token_of(&rows[tile.row + r], last) as usize;
-                let out = tile.row_mut(r);
-                table.gather(token.min(table.rows - 1), out);
-                out.iter_mut().for_each(|x| *x *= scale);
-            }
+        self.pool.rows(x, width, nanos, |row, out| {
+            // A program with a larger vocabulary may have sampled a token that is out of range
+            // here.
+            let token = token_of(&rows[row], last) as usize;
+            table.gather(token.min(table.rows - 1), out);
+            out.iter_mut().for_each(|x| *x *= scale);
         });
     }
 }

@@ -1,4 +1,4 @@
-use walla_device::{Norm, Op};
+use walla_device::{Norm, op};
 
 use super::Frame;
 use crate::cache::Layer;
@@ -20,10 +20,8 @@ struct Part<'a> {
 impl Frame<'_> {
     /// Projects, normalises and rotates heads. Queries go to their slot, keys and values to the
     /// cache.
-    pub(super) fn qkv(&mut self, op: &Op) {
-        let Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op else {
-            return;
-        };
+    pub(super) fn qkv(&mut self, op: &op::Qkv) {
+        let op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op;
         let (starts, width) = match keys {
             Some(own) => self.products(*x, Some(norm), [query, &own.key, &own.value]),
             None => {
@@ -66,14 +64,12 @@ impl Frame<'_> {
             }
         };
         let nanos = work::elements(2 * product.len());
-        self.pool.grid(product, width, (1, width), nanos, &|_, tile| {
-            for r in 0..tile.rows {
-                let (row, numbers) = (tile.row + r, tile.row_mut(r));
-                for part in parts {
-                    finish(row, part, &mut numbers[part.start..][..part.width]);
-                }
+        self.pool.rows(product, width, nanos, |row, numbers| {
+            for part in parts {
+                finish(row, part, &mut numbers[part.start..][..part.width]);
             }
         });
+        // Attention reads queries without the stride of the joined products.
         let q: &mut [f32] = slots[q.0 as usize].as_mut_slice();
         for (q, numbers) in q.chunks_mut(q_width).zip(product.chunks(width)) {
             q.copy_from_slice(&numbers[..q_width]);

@@ -47,7 +47,7 @@ fn random_bytes(ty: TensorType, rows: usize, cols: usize) -> Vec<u8> {
 }
 
 fn load(ty: TensorType, rows: usize, cols: usize, bytes: &[u8], variant: Variant) -> Matrix {
-    load_on(&Pool::inline(), ty, rows, cols, bytes, variant)
+    load_on(&Pool::start(1, ThreadCosts::new(0)).unwrap(), ty, rows, cols, bytes, variant)
 }
 
 fn load_on(
@@ -274,7 +274,10 @@ impl WeightSource for InFile {
 
 #[test]
 fn a_matrix_in_a_file_is_read_in_pieces_and_packed_as_one_in_memory() {
-    let pools = [Pool::inline(), Pool::start(3, ThreadCosts::new(0)).unwrap()];
+    let pools = [
+        Pool::start(1, ThreadCosts::new(0)).unwrap(),
+        Pool::start(3, ThreadCosts::new(0)).unwrap(),
+    ];
     for (ty, variant) in TensorType::ALL
         .into_iter()
         .flat_map(|ty| Variant::ALL.iter().map(move |variant| (ty, *variant)))

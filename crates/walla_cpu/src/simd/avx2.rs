@@ -2,22 +2,28 @@
 //! a panel are computed sequentially.
 
 use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_add_ps as add_each, _mm256_and_si256 as and, _mm256_broadcastsi128_si256 as broadcast,
+    _mm256_castsi256_ps as as_floats, _mm256_cvtepi8_epi32 as from_signed_bytes,
+    _mm256_cvtepi32_ps as to_floats, _mm256_cvtepu8_epi32 as from_bytes,
+    _mm256_cvtepu16_epi32 as from_halves, _mm256_cvtph_ps as halves_to_floats,
+    _mm256_fmadd_ps as multiply_add, _mm256_loadu_si256 as load_integers,
+    _mm256_mul_ps as multiply_each, _mm256_or_si256 as or, _mm256_set1_epi8 as set_bytes,
+    _mm256_set1_epi32 as set_words, _mm256_set1_ps as set_floats, _mm256_setzero_ps as zeros,
+    _mm256_shuffle_epi8 as shuffle, _mm256_sll_epi32 as shift_words_left,
+    _mm256_slli_epi32 as shift_left, _mm256_srl_epi32 as shift_words_right,
+    _mm256_srli_epi32 as shift_right, _mm256_storeu_ps as store_floats, _mm256_sub_ps as subtract,
+};
 
 use walla_types::TensorType;
 
-use super::{block_of, by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
+use super::unpack::unpacking_kernels;
+use super::{Rows, block_of, by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantize::Group;
 
-/// A range of rows of a block of rounded activations.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    /// `[groups, all]`
-    pub groups: &'a [Group],
-    pub all: usize,
-    pub first: usize,
-}
+unpacking_kernels!("avx2,fma,f16c", 8, __m256i, __m256, load_8, load_16);
 
 /// Products of one panel with the rows of `input`, 8 lanes at a time, because there are 16
 /// registers.
@@ -203,98 +209,6 @@ fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
     _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
 }
 
-/// Codes of four columns of each of 8 rows, plus 128 for signed types.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
-    let ty = of_code(TY);
-    let at = lanes * 32;
-    match ty {
-        TensorType::Q8_0 => return load(quants, step * 64 + at),
-        TensorType::Q2K | TensorType::Q3K => {
-            let pair = shift(load(quants, step / 4 * 64 + at), -2 * (step % 4) as i32);
-            let low = _mm256_and_si256(pair, _mm256_set1_epi8(3));
-            if matches!(ty, TensorType::Q2K) {
-                return low;
-            }
-            let bit = shift(load(quants, 128 + at), 2 - step as i32);
-            return _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(4)));
-        }
-        _ => {}
-    }
-    let both = load(quants, step % 4 * 64 + at);
-    let shifted = if step < 4 { both } else { _mm256_srli_epi32::<4>(both) };
-    let low = _mm256_and_si256(shifted, _mm256_set1_epi8(15));
-    match ty {
-        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-            let bit = shift(load(quants, 256 + at), 4 - step as i32);
-            _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(0x10)))
-        }
-        TensorType::Q6K => {
-            let pair = load(quants, 256 + step / 4 * 64 + at);
-            let pair = shift(pair, 4 - 2 * (step % 4) as i32);
-            _mm256_or_si256(low, _mm256_and_si256(pair, _mm256_set1_epi8(0x30)))
-        }
-        TensorType::Iq4Nl | TensorType::Iq4Xs | TensorType::Mxfp4 => {
-            let table = const { table::<128>(TY) };
-            let table = _mm256_broadcastsi128_si256(load_16(&table, 0));
-            _mm256_shuffle_epi8(table, low)
-        }
-        _ => low,
-    }
-}
-
-/// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled, so the
-/// distance is a constant.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn shift(words: __m256i, left: i32) -> __m256i {
-    if left >= 0 {
-        _mm256_sll_epi32(words, _mm_cvtsi32_si128(left))
-    } else {
-        _mm256_srl_epi32(words, _mm_cvtsi32_si128(-left))
-    }
-}
-
-/// Scale and minimum (including the codes' offset) of a sub-block.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
-    let ty = of_code(TY);
-    if matches!(ty, TensorType::Mxfp4) {
-        return (powers(load_8(side, 8 * lanes)), _mm256_setzero_ps());
-    }
-    let d = halves(side, 16 * lanes);
-    match ty {
-        TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32 + 16 * lanes)),
-        TensorType::Q4K | TensorType::Q5K => {
-            let scale = load_8(side, 64 + 16 * sub + 8 * lanes);
-            let min = load_8(side, 192 + 16 * sub + 8 * lanes);
-            let scale = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(scale));
-            let min = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(min));
-            let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
-            (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
-        }
-        TensorType::Q2K => {
-            let both = _mm256_cvtepu8_epi32(load_8(side, 64 + 16 * sub + 8 * lanes));
-            let scale = _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
-            let min = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(both));
-            let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
-            (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
-        }
-        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
-            let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
-            let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
-            let offset = -f32::from(walla_types::blocks::offset(ty));
-            (scale, _mm256_mul_ps(scale, _mm256_set1_ps(offset)))
-        }
-        _ => {
-            let offset = -f32::from(walla_types::blocks::offset(ty));
-            (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
-        }
-    }
-}
-
 /// Powers of two of 8 E8M0 exponents, halved, see the AVX-512 kernel.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -304,74 +218,6 @@ fn powers(exponents: __m128i) -> __m256 {
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), exponents);
     let is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
     _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, is_small))
-}
-
-/// f32 products: even columns in one sum, odd columns in another.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn floats<const TY: u32, const R: usize>(
-    panel: &[u8],
-    lanes: usize,
-    cols: usize,
-    x: &[f32],
-    out: &mut [[f32; PANEL]],
-) {
-    let x: [&[f32]; R] = rows_of(x, cols, cols);
-    let number = const { of_code(TY).block_bytes() };
-    let at = lanes * 8 * number;
-    let mut even = [_mm256_setzero_ps(); R];
-    let mut odd = [_mm256_setzero_ps(); R];
-    let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
-    let rest = pairs.remainder();
-    for (i, pair) in pairs.enumerate() {
-        if lanes == 0 {
-            prefetch(pair, 0, 2 * PANEL * number);
-        }
-        let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
-        for r in 0..R {
-            let x = &x[r][2 * i..2 * i + 2];
-            even[r] = _mm256_fmadd_ps(first, _mm256_set1_ps(x[0]), even[r]);
-            odd[r] = _mm256_fmadd_ps(second, _mm256_set1_ps(x[1]), odd[r]);
-        }
-    }
-    if !rest.is_empty() {
-        let last = weights::<TY>(rest, at);
-        for r in 0..R {
-            even[r] = _mm256_fmadd_ps(last, _mm256_set1_ps(x[r][cols - 1]), even[r]);
-        }
-    }
-    for r in 0..R {
-        store(&mut out[r], lanes, _mm256_add_ps(even[r], odd[r]));
-    }
-}
-
-/// One column of 8 rows.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m256 {
-    match of_code(TY) {
-        TensorType::F16 => halves(bytes, at),
-        TensorType::BF16 => {
-            let bits = _mm256_cvtepu16_epi32(load_16(bytes, at));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
-        }
-        _ => _mm256_castsi256_ps(load(bytes, at)),
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn halves(bytes: &[u8], at: usize) -> __m256 {
-    _mm256_cvtph_ps(load_16(bytes, at))
-}
-
-#[inline]
-#[expect(unsafe_code, reason = "loads take pointers")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn load(bytes: &[u8], at: usize) -> __m256i {
-    let part = &bytes[at..at + 32];
-    // SAFETY: `part` is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
 }
 
 #[inline]
@@ -390,13 +236,4 @@ fn load_8(bytes: &[u8], at: usize) -> __m128i {
     let part = &bytes[at..at + 8];
     // SAFETY: `part` is 8 bytes; the load needs no alignment.
     unsafe { _mm_loadl_epi64(part.as_ptr().cast()) }
-}
-
-#[inline]
-#[expect(unsafe_code, reason = "stores take pointers")]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
-    let part = &mut out[lanes * 8..lanes * 8 + 8];
-    // SAFETY: `part` is 8 numbers; the store needs no alignment.
-    unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
 }

@@ -1,13 +1,35 @@
 //! Kernels for AVX-512 with VNNI: 16 weight rows in the lanes of a register.
 
 use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm512_add_ps as add_each, _mm512_and_si512 as and, _mm512_broadcast_i32x4 as broadcast,
+    _mm512_castsi512_ps as as_floats, _mm512_cvtepi8_epi32 as from_signed_bytes,
+    _mm512_cvtepi32_ps as to_floats, _mm512_cvtepu8_epi32 as from_bytes,
+    _mm512_cvtepu16_epi32 as from_halves, _mm512_cvtph_ps as halves_to_floats,
+    _mm512_fmadd_ps as multiply_add, _mm512_loadu_si512 as load_integers,
+    _mm512_mul_ps as multiply_each, _mm512_or_si512 as or, _mm512_set1_epi8 as set_bytes,
+    _mm512_set1_epi32 as set_words, _mm512_set1_ps as set_floats, _mm512_setzero_ps as zeros,
+    _mm512_shuffle_epi8 as shuffle, _mm512_sll_epi32 as shift_words_left,
+    _mm512_slli_epi32 as shift_left, _mm512_srl_epi32 as shift_words_right,
+    _mm512_srli_epi32 as shift_right, _mm512_storeu_ps as store_floats, _mm512_sub_ps as subtract,
+};
 
 use walla_types::TensorType;
 
+use super::unpack::unpacking_kernels;
 use super::{by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantize::{Group, MAGIC, MAGIC_BITS};
+
+unpacking_kernels!(
+    "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c",
+    16,
+    __m512i,
+    __m512,
+    load_16,
+    load_32
+);
 
 /// Products of one panel with the rows of `input`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -29,7 +51,7 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
             ty,
             rows,
             8,
-            (panel, input.cols, input.values, out)
+            (panel, 0, input.cols, input.values, out)
         );
     }
 }
@@ -57,18 +79,18 @@ fn quantized<const TY: u32, const R: usize>(
             let quants = &quants[group * format.quants..(group + 1) * format.quants];
             prefetch(panel, group * share, share);
             if const { has_halves(TY) } {
-                let (scale, minimum) = factors::<TY>(side, 2 * g);
+                let (scale, minimum) = factors::<TY>(side, 0, 2 * g);
                 let dot = dots::<TY, R>(quants, x, 0);
                 for r in 0..R {
                     acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[0]);
                 }
-                let (scale, minimum) = factors::<TY>(side, 2 * g + 1);
+                let (scale, minimum) = factors::<TY>(side, 0, 2 * g + 1);
                 let dot = dots::<TY, R>(quants, x, 4);
                 for r in 0..R {
                     acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[1]);
                 }
             } else {
-                let (scale, minimum) = factors::<TY>(side, g);
+                let (scale, minimum) = factors::<TY>(side, 0, g);
                 let dot = dots::<TY, R>(quants, x, 0);
                 for r in 0..R {
                     acc[r] = if const { is_signed(TY) } {
@@ -81,7 +103,7 @@ fn quantized<const TY: u32, const R: usize>(
         }
     }
     for r in 0..R {
-        store(&mut out[r], acc[r]);
+        store(&mut out[r], 0, acc[r]);
     }
 }
 
@@ -137,7 +159,7 @@ fn dots<const TY: u32, const R: usize>(
     }
     let steps = if const { has_halves(TY) } { 4 } else { 8 };
     for step in first..first + steps {
-        let codes = codes::<TY>(quants, step);
+        let codes = codes::<TY>(quants, 0, step);
         for r in 0..R {
             let dot = &mut dot[r][step % pieces];
             *dot = _mm512_dpbusd_epi32(*dot, codes, _mm512_set1_epi32(x[r].words[step]));
@@ -157,95 +179,6 @@ fn dots<const TY: u32, const R: usize>(
     sums
 }
 
-/// Codes of four columns of each of the 16 rows, plus 128 for signed types.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
-    let ty = of_code(TY);
-    match ty {
-        TensorType::Q8_0 => return load(quants, step * 64),
-        TensorType::Q2K | TensorType::Q3K => {
-            let pair = shift(load(quants, step / 4 * 64), -2 * (step % 4) as i32);
-            let low = _mm512_and_si512(pair, _mm512_set1_epi8(3));
-            if matches!(ty, TensorType::Q2K) {
-                return low;
-            }
-            let bit = shift(load(quants, 128), 2 - step as i32);
-            return _mm512_or_si512(low, _mm512_and_si512(bit, _mm512_set1_epi8(4)));
-        }
-        _ => {}
-    }
-    let both = load(quants, step % 4 * 64);
-    let shifted = if step < 4 { both } else { _mm512_srli_epi32::<4>(both) };
-    let low = _mm512_and_si512(shifted, _mm512_set1_epi8(15));
-    match ty {
-        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-            let bit = shift(load(quants, 256), 4 - step as i32);
-            _mm512_or_si512(low, _mm512_and_si512(bit, _mm512_set1_epi8(0x10)))
-        }
-        TensorType::Q6K => {
-            let pair = shift(load(quants, 256 + step / 4 * 64), 4 - 2 * (step % 4) as i32);
-            _mm512_or_si512(low, _mm512_and_si512(pair, _mm512_set1_epi8(0x30)))
-        }
-        TensorType::Iq4Nl | TensorType::Iq4Xs | TensorType::Mxfp4 => {
-            let table = const { table::<128>(TY) };
-            let table = _mm512_broadcast_i32x4(load_16(&table, 0));
-            _mm512_shuffle_epi8(table, low)
-        }
-        _ => low,
-    }
-}
-
-/// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled, so the
-/// distance is a constant.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn shift(words: __m512i, left: i32) -> __m512i {
-    if left >= 0 {
-        _mm512_sll_epi32(words, _mm_cvtsi32_si128(left))
-    } else {
-        _mm512_srl_epi32(words, _mm_cvtsi32_si128(-left))
-    }
-}
-
-/// Scale and minimum (including the codes' offset) of a sub-block.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
-    let ty = of_code(TY);
-    if matches!(ty, TensorType::Mxfp4) {
-        return (powers(load_16(side, 0)), _mm512_setzero_ps());
-    }
-    let d = halves(side, 0);
-    match ty {
-        TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32)),
-        TensorType::Q4K | TensorType::Q5K => {
-            let scale = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 64 + 16 * sub)));
-            let min = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 192 + 16 * sub)));
-            let min = _mm512_mul_ps(halves(side, 32), min);
-            (_mm512_mul_ps(d, scale), _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
-        }
-        TensorType::Q2K => {
-            let both = _mm512_cvtepu8_epi32(load_16(side, 64 + 16 * sub));
-            let scale = _mm512_and_si512(both, _mm512_set1_epi32(15));
-            let min = _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(both));
-            let min = _mm512_mul_ps(halves(side, 32), min);
-            let scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(scale));
-            (scale, _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
-        }
-        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
-            let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(side, 32 + 16 * sub)));
-            let scale = _mm512_mul_ps(d, scale);
-            let offset = -f32::from(walla_types::blocks::offset(ty));
-            (scale, _mm512_mul_ps(scale, _mm512_set1_ps(offset)))
-        }
-        _ => {
-            let offset = -f32::from(walla_types::blocks::offset(ty));
-            (d, _mm512_mul_ps(d, _mm512_set1_ps(offset)))
-        }
-    }
-}
-
 /// Powers of two of 16 E8M0 exponents, halved: exponent `e` is the float with the exponent bits
 /// `e - 1`, or subnormal for 0 and 1.
 #[inline]
@@ -256,66 +189,6 @@ fn powers(exponents: __m128i) -> __m512 {
     let subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(1 << 21), exponents);
     let is_small = _mm512_cmplt_epi32_mask(exponents, _mm512_set1_epi32(2));
     _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_small, normal, subnormal))
-}
-
-/// f32 products: even columns in one sum, odd columns in another. The two chains hide the latency
-/// with one row.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn floats<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[f32], out: &mut Products) {
-    let x: [&[f32]; R] = rows_of(x, cols, cols);
-    let number = const { of_code(TY).block_bytes() };
-    let mut even = [_mm512_setzero_ps(); R];
-    let mut odd = [_mm512_setzero_ps(); R];
-    let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
-    let rest = pairs.remainder();
-    for (i, pair) in pairs.enumerate() {
-        prefetch(pair, 0, 2 * PANEL * number);
-        let (first, second) = (weights::<TY>(pair, 0), weights::<TY>(pair, PANEL * number));
-        for r in 0..R {
-            let x = &x[r][2 * i..2 * i + 2];
-            even[r] = _mm512_fmadd_ps(first, _mm512_set1_ps(x[0]), even[r]);
-            odd[r] = _mm512_fmadd_ps(second, _mm512_set1_ps(x[1]), odd[r]);
-        }
-    }
-    if !rest.is_empty() {
-        let last = weights::<TY>(rest, 0);
-        for r in 0..R {
-            even[r] = _mm512_fmadd_ps(last, _mm512_set1_ps(x[r][cols - 1]), even[r]);
-        }
-    }
-    for r in 0..R {
-        store(&mut out[r], _mm512_add_ps(even[r], odd[r]));
-    }
-}
-
-/// One column of 16 rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m512 {
-    match of_code(TY) {
-        TensorType::F16 => halves(bytes, at),
-        TensorType::BF16 => {
-            let bits = _mm512_cvtepu16_epi32(load_32(bytes, at));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
-        }
-        _ => _mm512_castsi512_ps(load(bytes, at)),
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(crate) fn halves(bytes: &[u8], at: usize) -> __m512 {
-    _mm512_cvtph_ps(load_32(bytes, at))
-}
-
-#[inline]
-#[expect(unsafe_code, reason = "loads take pointers")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn load(bytes: &[u8], at: usize) -> __m512i {
-    let part = &bytes[at..at + 64];
-    // SAFETY: `part` is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(part.as_ptr().cast()) }
 }
 
 #[inline]
@@ -334,12 +207,4 @@ fn load_16(bytes: &[u8], at: usize) -> __m128i {
     let part = &bytes[at..at + 16];
     // SAFETY: `part` is 16 bytes; the load needs no alignment.
     unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
-}
-
-#[inline]
-#[expect(unsafe_code, reason = "stores take pointers")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn store(out: &mut [f32; PANEL], value: __m512) {
-    // SAFETY: `out` is 16 numbers; the store needs no alignment.
-    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) }
 }

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::avx2::{self, Rows, add, codes, factors, quantized_kernel, store};
-use super::{block_of, by_type_and_rows, has_halves, is_signed, prefetch};
+use super::avx2::{self, add, codes, factors, quantized_kernel, store};
+use super::{Rows, block_of, by_type_and_rows, has_halves, is_signed, prefetch};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantize::{Group, MAGIC, MAGIC_BITS};

@@ -15,10 +15,22 @@ pub(crate) mod avx512;
 pub(crate) mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
+#[cfg(target_arch = "x86_64")]
+mod unpack;
 
 use walla_types::blocks;
 
 use crate::panels::of_code;
+use crate::quantize::Group;
+
+/// A range of rows of a block of rounded activations.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    /// `[groups, all]`
+    groups: &'a [Group],
+    all: usize,
+    first: usize,
+}
 
 /// Whether the type has two sub-blocks in a group.
 const fn has_halves(ty: u32) -> bool {

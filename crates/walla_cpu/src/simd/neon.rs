@@ -8,19 +8,10 @@ use std::arch::aarch64::*;
 
 use walla_types::{TensorType, e8m0_half};
 
-use super::{by_type_and_rows, has_halves, is_signed, table};
+use super::{Rows, by_type_and_rows, has_halves, is_signed, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantize::{GROUP, Group};
-
-/// A range of rows of a block of rounded activations.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    /// `[groups, all]`
-    groups: &'a [Group],
-    all: usize,
-    first: usize,
-}
+use crate::quantize::GROUP;
 
 /// Products of one panel of a quantised type with the rows of `input`: four rows and 4 lanes at a
 /// time.

@@ -3,7 +3,7 @@
 
 use crate::support::{DELTA, Harness, Random, SUPPRESSED, Shape, VOCAB, greedy, whole};
 use walla_cpu::{CpuOptions, Variant};
-use walla_device::{DeviceError, KvType, Op, Slot};
+use walla_device::{DeviceError, KvType, Op, Slot, op};
 use walla_types::{RopePairs, TensorType};
 
 fn variants() -> impl Iterator<Item = Variant> {
@@ -88,7 +88,7 @@ fn refusal(change: impl Fn(&mut Op)) -> String {
 fn impossible_ops_are_refused() {
     let inputs = |slot: u32, first: u32| {
         refusal(move |op| {
-            if let Op::GateInput { e, first: at, .. } = op {
+            if let Op::GateInput(op::GateInput { e, first: at, .. }) = op {
                 (*e, *at) = (Slot(slot), *at + first);
             }
         })
@@ -97,27 +97,27 @@ fn impossible_ops_are_refused() {
     assert!(inputs(6, u32::MAX - 64).contains("of 96"));
     assert!(inputs(7, 0).contains("slot 7 is both read and written"), "{}", inputs(7, 0));
     let untabled = refusal(|op| {
-        if let Op::LayerInputs { table, projection, .. } = op {
+        if let Op::LayerInputs(op::LayerInputs { table, projection, .. }) = op {
             *table = projection.matrix;
         }
     });
     assert!(untabled.contains("was not loaded to be looked up"), "{untabled}");
     let multiplied = refusal(|op| {
-        if let Op::LayerInputs { table, projection, .. } = op {
+        if let Op::LayerInputs(op::LayerInputs { table, projection, .. }) = op {
             projection.matrix = *table;
         }
     });
     assert!(multiplied.contains("was not loaded to be multiplied"), "{multiplied}");
     for cap in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         let message = refusal(|op| {
-            if let Op::Head { soft_cap, .. } = op {
+            if let Op::Head(op::Head { soft_cap, .. }) = op {
                 *soft_cap = Some(cap);
             }
         });
         assert!(message.contains("a cap of Some"), "{message}");
     }
     let beyond = refusal(|op| {
-        if let Op::Head { suppressed, .. } = op {
+        if let Op::Head(op::Head { suppressed, .. }) = op {
             suppressed.push(VOCAB as u32);
         }
     });

@@ -13,7 +13,7 @@ use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut
 use walla_device::{
     BufferId, CacheDesc, CacheId, CacheLayer, DeltaShape, Device, DeviceError, EventId, GraphId,
     HeadShape, HostId, KeyValue, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program,
-    RopeDesc, Slot, SlotDesc, StreamId, StreamPriority,
+    RopeDesc, Slot, SlotDesc, StreamId, StreamPriority, op,
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
@@ -216,21 +216,21 @@ impl Harness {
         let (x, q, y, h) = (Slot(0), Slot(1), Slot(2), Slot(3));
         let head_shape =
             HeadShape { heads: HEADS as u32, kv_heads: KV_HEADS as u32, head_dim: head_dim as u32 };
-        let mut ops = vec![Op::Embed { table: embedding.matrix, scale: 1.5, x }];
+        let mut ops = vec![Op::Embed(op::Embed { table: embedding.matrix, scale: 1.5, x })];
         let (e, gated) = (Slot(6), Slot(7));
         let layer_scale = if shape.inputs.is_some() { LAYER_SCALE } else { 1.0 };
         if let Some(part) = shape.inputs {
             is_table.set(true);
             let table = linear(d, r, VOCAB, LAYERS * part, false).matrix;
             is_table.set(false);
-            ops.push(Op::LayerInputs {
+            ops.push(Op::LayerInputs(op::LayerInputs {
                 x,
                 table,
                 table_scale: TABLE_SCALE,
                 projection: linear(d, r, LAYERS * part, width, true),
                 norm: norm(d, r, part),
                 e,
-            });
+            }));
         }
         let kernel = r.vector(width * TAPS, 0.5, 0.0);
         let kernel_id = d.load_vector("kernel", &kernel).unwrap();
@@ -247,7 +247,7 @@ impl Harness {
                 let values = delta_shape.values() as usize;
                 let heads = delta_shape.value_heads as usize;
                 let input_norm = norm(d, r, width);
-                ops.push(Op::DeltaNet {
+                ops.push(Op::DeltaNet(op::DeltaNet {
                     x,
                     norm: input_norm,
                     shape: delta_shape,
@@ -261,25 +261,25 @@ impl Harness {
                     head_norm: norm(d, r, delta_shape.head_dim as usize),
                     layer,
                     out: Slot(5),
-                });
-                ops.push(Op::Gate {
+                }));
+                ops.push(Op::Gate(op::Gate {
                     x,
                     norm: input_norm,
                     linear: linear(d, r, values, width, true),
                     activation: Activation::Silu,
                     y: Slot(5),
-                });
-                ops.push(Op::Project {
+                }));
+                ops.push(Op::Project(op::Project {
                     y: Slot(5),
                     linear: linear(d, r, width, values, false),
                     post_norm: None,
                     scale: 1.0,
                     x,
-                });
+                }));
             } else if layer == 1 {
                 let input_norm = norm(d, r, width);
                 let input = [(); 3].map(|()| linear(d, r, width, width, false));
-                ops.push(Op::ShortConv {
+                ops.push(Op::ShortConv(op::ShortConv {
                     x,
                     norm: input_norm,
                     input,
@@ -287,19 +287,19 @@ impl Harness {
                     taps: TAPS as u32,
                     layer,
                     out: Slot(4),
-                });
-                ops.push(Op::Project {
+                }));
+                ops.push(Op::Project(op::Project {
                     y: Slot(4),
                     linear: linear(d, r, width, width, false),
                     post_norm: None,
                     scale: 1.0,
                     x,
-                });
+                }));
             } else {
                 let is_shared = layer == 2 && shape.inputs.is_some();
                 let cached = if is_shared { 0 } else { layer };
                 let ones = vec![1.0; head_dim];
-                ops.push(Op::Qkv {
+                ops.push(Op::Qkv(op::Qkv {
                     x,
                     norm: norm(d, r, width),
                     query: linear(d, r, q_width, width, true),
@@ -317,11 +317,11 @@ impl Harness {
                     shape: head_shape,
                     layer: cached,
                     q,
-                });
+                }));
                 let window = if layer == 0 { shape.window } else { None };
                 let scale = 1.0 / (head_dim as f32).sqrt();
                 let position_scale = (layer > 0).then_some(GROWTH);
-                ops.push(Op::Attention {
+                ops.push(Op::Attention(op::Attention {
                     q,
                     shape: head_shape,
                     layer: cached,
@@ -329,10 +329,10 @@ impl Harness {
                     position_scale,
                     window,
                     out: y,
-                });
+                }));
                 let linear = linear(d, r, width, q_width, false);
                 let post_norm = Some(norm(d, r, width));
-                ops.push(Op::Project { y, linear, post_norm, scale: 1.0, x });
+                ops.push(Op::Project(op::Project { y, linear, post_norm, scale: 1.0, x }));
             }
             let gate_norm = norm(d, r, width);
             if let (2, Some(experts)) = (layer, shape.experts) {
@@ -342,7 +342,7 @@ impl Harness {
                 kind.set((shape.ty, 1.0));
                 let [gate, up] = [(); 2].map(|()| linear(d, r, count * hidden, width, false));
                 let bias = experts.bias.map(|bias| d.load_vector("bias", bias).unwrap());
-                ops.push(Op::Experts {
+                ops.push(Op::Experts(op::Experts {
                     x,
                     norm: gate_norm,
                     router,
@@ -353,58 +353,58 @@ impl Harness {
                     up: up.matrix,
                     down: linear(d, r, count * width, hidden, false).matrix,
                     activation: shape.activation,
-                });
+                }));
             } else {
                 let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
-                ops.push(Op::GateUp {
+                ops.push(Op::GateUp(op::GateUp {
                     x,
                     norm: gate_norm,
                     gate,
                     up,
                     activation: shape.activation,
                     h,
-                });
+                }));
                 if layer == 1 && shape.delta.is_some() {
                     let linear = linear(d, r, 1, width, false);
                     let activation = Activation::Sigmoid;
-                    ops.push(Op::Gate { x, norm: gate_norm, linear, activation, y: h });
+                    ops.push(Op::Gate(op::Gate { x, norm: gate_norm, linear, activation, y: h }));
                 }
-                ops.push(Op::Project {
+                ops.push(Op::Project(op::Project {
                     y: h,
                     linear: linear(d, r, width, hidden, true),
                     post_norm: None,
                     scale: 1.0,
                     x,
-                });
+                }));
             }
             if let Some(part) = shape.inputs {
-                ops.push(Op::GateInput {
+                ops.push(Op::GateInput(op::GateInput {
                     x,
                     linear: linear(d, r, part, width, true),
                     activation: Activation::GeluTanh,
                     e,
                     first: layer * part as u32,
                     h: gated,
-                });
-                ops.push(Op::Project {
+                }));
+                ops.push(Op::Project(op::Project {
                     y: gated,
                     linear: linear(d, r, width, part, true),
                     post_norm: Some(norm(d, r, width)),
                     scale: 1.0,
                     x,
-                });
+                }));
             }
-            if let Some(Op::Project { scale, .. }) = ops.last_mut() {
+            if let Some(Op::Project(op::Project { scale, .. })) = ops.last_mut() {
                 *scale = layer_scale;
             }
         }
-        ops.push(Op::Head {
+        ops.push(Op::Head(op::Head {
             x,
             norm: norm(d, r, width),
             linear: embedding,
             soft_cap: shape.inputs.map(|_| SOFT_CAP),
             suppressed: shape.inputs.map_or(vec![], |_| SUPPRESSED.to_vec()),
-        });
+        }));
         ops.push(Op::Sample);
         ops.iter_mut().for_each(change);
         let kv = CacheLayer::Kv {

@@ -1,9 +1,12 @@
-//! Models of real shapes with random weights.
+//! Models of real shapes with random weights, and the steps of their agents: for benchmarks of
+//! devices.
+#![allow(dead_code, reason = "each benchmark uses a part")]
 
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
-    RopeDesc, Slot, SlotDesc,
+    BufferId, CacheDesc, CacheId, CacheLayer, Device, HeadShape, HostId, KeyValue, KvType, Linear,
+    MatrixDesc, MatrixId, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
+    StreamPriority, op,
 };
 use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 
@@ -48,7 +51,9 @@ const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
 }
 
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 8] = [
+pub const SHAPES: [Shape; 10] = [
+    Shape { name: "demo", width: 256, hidden: 768, vocab: 3072, layers: 8, heads: heads(8, 2, 64), head_norms: true, tied: true, experts: None, window: None },
+    Shape { name: "smollm2-135m", width: 576, hidden: 1536, vocab: 49_152, layers: 30, heads: heads(9, 3, 64), head_norms: false, tied: true, experts: None, window: None },
     Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true, experts: None, window: None },
     Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true, experts: None, window: None },
     Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true, experts: None, window: None },
@@ -87,34 +92,77 @@ fn fitting(ty: TensorType, cols: u32) -> TensorType {
     }
 }
 
-struct Loader<'a> {
+/// Sets the scales of random blocks, so that activations stay moderate.
+fn scale_blocks(ty: TensorType, cols: u32, bytes: &mut [u8]) {
+    let scale = 1.0 / (cols as f32).sqrt();
+    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
+    let levels = match ty {
+        TensorType::Q8_0 | TensorType::Iq4Nl => 64.0,
+        TensorType::Q4_0 | TensorType::Q4_1 => 4.0,
+        TensorType::Q5_0 | TensorType::Q5_1 => 8.0,
+        TensorType::Q4K => 250.0,
+        TensorType::Q6K | TensorType::Iq4Xs => 2000.0,
+        TensorType::Q3K => 120.0,
+        TensorType::Q2K => 30.0,
+        _ => 500.0,
+    };
+    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        let number = scale * f32::from(block[0].cast_signed()) / 128.0;
+        let at = match ty {
+            TensorType::F32 => {
+                block.copy_from_slice(&number.to_le_bytes());
+                continue;
+            }
+            TensorType::F16 => {
+                block.copy_from_slice(&half(number));
+                continue;
+            }
+            TensorType::BF16 => {
+                block[1] = 0x3C | block[1] & 0x80;
+                continue;
+            }
+            TensorType::Mxfp4 => {
+                block[0] = (127.0 + (scale / 6.0).log2()) as u8;
+                continue;
+            }
+            TensorType::Q6K => 208,
+            TensorType::Q3K => 108,
+            TensorType::Q2K => 80,
+            _ => 0,
+        };
+        block[at..at + 2].copy_from_slice(&half(scale / levels));
+        // The scale of minimums.
+        let minimum = match ty {
+            TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => 32.0,
+            TensorType::Q2K => levels,
+            _ => continue,
+        };
+        block[at + 2..at + 4].copy_from_slice(&half(scale / minimum));
+    }
+}
+
+/// Loads random weights.
+pub struct Loader<'a> {
     device: &'a mut dyn Device,
     noise: Vec<u8>,
     bytes: u64,
 }
 
-impl Loader<'_> {
-    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
+impl<'a> Loader<'a> {
+    pub fn new(device: &'a mut dyn Device) -> Self {
+        Self { device, noise: vec![], bytes: 0 }
+    }
+
+    pub fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
         let ty = fitting(ty, cols);
         let bytes = ty.row_bytes(cols as usize).ok_or("blocks")? * rows as usize;
-        // Random codes with small scales: every number is finite and no matrix is all zeros.
         while self.noise.len() < bytes {
             let i = self.noise.len() as u64;
             let word = (i / 8 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             self.noise.extend_from_slice(&(word ^ word >> 29).to_le_bytes());
         }
         let mut data = self.noise[..bytes].to_vec();
-        let tops: &[usize] = match ty {
-            TensorType::Q6K => &[209],
-            TensorType::Q4K => &[1, 3],
-            TensorType::F16 | TensorType::BF16 => &[1],
-            _ => &[1],
-        };
-        for block in data.chunks_exact_mut(ty.block_bytes()) {
-            for top in tops {
-                block[*top] = if ty == TensorType::BF16 { 0x3c } else { 0x10 };
-            }
-        }
+        scale_blocks(ty, cols, &mut data);
         self.bytes += bytes as u64;
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
@@ -157,7 +205,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         (0..head_dim / 2).map(|i| 500_000_f32.powf(-2.0 * i as f32 / head_dim as f32)).collect();
     let pairs = RopePairs::Halves;
     let rope = device.load_rope(&RopeDesc { frequencies: &frequencies, magnitude: 1.0, pairs })?;
-    let mut b = Loader { device, noise: vec![], bytes: 0 };
+    let mut b = Loader::new(device);
     let [_, _, head_ty, _] = types(mixture, 0, shape.layers)?;
     let head = b.linear(head_ty, shape.vocab, shape.width, true)?;
     let table = if shape.tied {
@@ -167,7 +215,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         b.bytes /= 2; // Only one row of the table is read.
         table
     };
-    let mut ops = vec![Op::Embed { table, scale: 1.0, x }];
+    let mut ops = vec![Op::Embed(op::Embed { table, scale: 1.0, x })];
     let mut layers = vec![];
     for layer in 0..shape.layers {
         let [value_ty, down_ty, _, ty] = types(mixture, layer, shape.layers)?;
@@ -176,7 +224,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             true => b.norm(head_dim).map(Some),
             false => Ok(None),
         };
-        ops.push(Op::Qkv {
+        ops.push(Op::Qkv(op::Qkv {
             x,
             norm: b.norm(shape.width)?,
             query: b.linear(ty, heads * head_dim, shape.width, false)?,
@@ -191,10 +239,10 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             shape: shape.heads,
             layer,
             q,
-        });
+        }));
         let scale = 1.0 / (head_dim as f32).sqrt();
         let window = shape.window.filter(|_| layer % 6 != 5);
-        ops.push(Op::Attention {
+        ops.push(Op::Attention(op::Attention {
             q,
             shape: shape.heads,
             layer,
@@ -202,11 +250,17 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             position_scale: None,
             window,
             out: mixed,
-        });
+        }));
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
-        ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
+        ops.push(Op::Project(op::Project {
+            y: mixed,
+            linear,
+            post_norm: b.post_norm(shape)?,
+            scale: 1.0,
+            x,
+        }));
         if let Some((count, used)) = shape.experts {
-            ops.push(Op::Experts {
+            ops.push(Op::Experts(op::Experts {
                 x,
                 norm: b.norm(shape.width)?,
                 router: b.router(count, shape.width)?,
@@ -217,10 +271,10 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
                 up: b.linear(ty, count * shape.hidden, shape.width, false)?.matrix,
                 down: b.linear(down_ty, count * shape.width, shape.hidden, false)?.matrix,
                 activation: Activation::Silu,
-            });
+            }));
             continue;
         }
-        ops.push(Op::GateUp {
+        ops.push(Op::GateUp(op::GateUp {
             x,
             norm: b.norm(shape.width)?,
             gate: b.linear(ty, shape.hidden, shape.width, false)?,
@@ -230,23 +284,101 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
                 None => Activation::Silu,
             },
             h,
-        });
+        }));
         let linear = b.linear(down_ty, shape.width, shape.hidden, false)?;
-        ops.push(Op::Project { y: h, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
+        ops.push(Op::Project(op::Project {
+            y: h,
+            linear,
+            post_norm: b.post_norm(shape)?,
+            scale: 1.0,
+            x,
+        }));
     }
-    ops.push(Op::Head {
+    ops.push(Op::Head(op::Head {
         x,
         norm: b.norm(shape.width)?,
         linear: head,
         soft_cap: None,
         suppressed: vec![],
-    });
+    }));
     ops.push(Op::Sample);
     let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
     let weight_bytes = b.bytes;
-    device.synchronize()?;
+    b.device.synchronize()?;
     let slots = widths.map(|width| SlotDesc { width }).to_vec();
     Ok(Model { ops, layers, slots, weight_bytes })
+}
+
+/// Memory for the steps of a model.
+pub struct Rig {
+    pub stream: StreamId,
+    layout: StepLayout,
+    cache: CacheId,
+    host: HostId,
+    step: BufferId,
+    results: BufferId,
+    logits: BufferId,
+}
+
+impl Rig {
+    /// Memory with `pages` pages in addition to the one for padding.
+    pub fn new(
+        device: &mut dyn Device,
+        layout: StepLayout,
+        (layers, pages, kv_type): (&[CacheLayer], u32, KvType),
+        vocab: u32,
+    ) -> Result<Self> {
+        let (layers, pages, page_tokens) = (layers.to_vec(), 1 + pages, PAGE_TOKENS);
+        let cache = CacheDesc { layers, pages, page_tokens, max_sequences: 64, kv_type };
+        let logits = 4 * layout.max_outputs as usize * vocab as usize;
+        Ok(Self {
+            stream: device.create_stream(StreamPriority::Low)?,
+            layout,
+            cache: device.create_cache(&cache)?,
+            host: device.create_host("step", layout.bytes())?,
+            step: device.create_buffer("step", layout.bytes())?,
+            results: device.create_buffer("results", layout.result_bytes())?,
+            logits: device.create_buffer("logits", logits)?,
+        })
+    }
+
+    /// A decode program.
+    pub fn program(
+        &self,
+        (rows, max_context, vocab): (u32, u32, u32),
+        slots: &[SlotDesc],
+        ops: &[Op],
+    ) -> Program {
+        Program {
+            name: format!("{rows} rows"),
+            phase: Phase::Decode,
+            pure_decode: true,
+            max_rows: rows,
+            max_outputs: rows.min(64),
+            max_context,
+            vocab,
+            slots: slots.to_vec(),
+            cache: self.cache,
+            step: self.step,
+            layout: self.layout,
+            results: self.results,
+            logits: self.logits,
+            masks: None,
+            ops: ops.to_vec(),
+        }
+    }
+
+    /// Writes the step in which agents read `chunk` tokens each, the last at their positions.
+    pub fn write(&self, device: &mut dyn Device, positions: &[u32], chunk: u32) -> Result<()> {
+        let mut write = |bytes: &mut [u8]| fill(bytes, &self.layout, positions, chunk);
+        Ok(device.write_host(self.host, 0, self.layout.bytes(), &mut write)?)
+    }
+
+    /// Enqueues the upload of a step of this number of agents.
+    pub fn upload(&self, device: &mut dyn Device, agents: u32) -> Result<()> {
+        let bytes = self.layout.bytes_with(agents);
+        Ok(device.upload(self.stream, self.host, self.step, bytes)?)
+    }
 }
 
 /// Fills a step: every agent reads `chunk` tokens, the last at its position. Each agent has
@@ -254,7 +386,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
 ///
 /// # Panics
 /// If there are more agents, or longer contexts, than the layout allows.
-pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32) {
+fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32) {
     let agents = positions.len() as u32;
     let Some(view) = StepViewMut::new(bytes, layout) else { return };
     view.header.rows = agents * chunk;
@@ -271,7 +403,7 @@ pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32
         for r in sequence * chunk..(sequence + 1) * chunk {
             let is_last = r + 1 == (sequence + 1) * chunk;
             view.rows[r as usize] = StepRow {
-                token: (r * 37 + 5).cast_signed(),
+                token: ((r * 37 + 5) % 1024).cast_signed(),
                 position: position - ((sequence + 1) * chunk - 1 - r),
                 sequence,
                 table: sequence,

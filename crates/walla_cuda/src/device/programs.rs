@@ -1,10 +1,11 @@
 //! Graphs of programs: capture at load, and launch.
 
-use walla_device::{DeviceError, GraphFallbacks, GraphId, LaunchMode};
+use walla_device::{DeviceError, GraphFallbacks, GraphId, LaunchMode, Program};
 
 use super::CudaDevice;
 use crate::driver::{GraphExec, Launch, Stream};
 use crate::enqueue;
+use crate::lower::{Lowering, Workspace};
 use crate::resources::unknown;
 
 impl CudaDevice {
@@ -16,6 +17,7 @@ impl CudaDevice {
     ) -> Result<(), DeviceError> {
         let programs = &mut self.resources.programs;
         let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
+        // The launch of a graph cannot be captured into another graph, single launches can.
         if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
             match self.context.launch_graph(stream, exec) {
                 // The graph did not run, so single launches can replace it.
@@ -27,6 +29,17 @@ impl CudaDevice {
             }
         }
         enqueue::enqueue(&self.context, stream, &program.launches)
+    }
+
+    /// The launches of a program, with the addresses of a workspace.
+    pub(super) fn lower(
+        &mut self,
+        program: &Program,
+        workspace: &mut Workspace,
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let Self { info, context, kernels, resources, warpgroups, .. } = self;
+        Lowering::new(&info.name, context, kernels, resources, program, workspace, *warpgroups)
+            .launches()
     }
 
     /// Captures launches as a graph. If that fails, counts the fallback and returns the reason.

@@ -55,6 +55,7 @@ impl CudaDevice {
         let program = self.resources.programs.get(graph.0 as usize);
         let index = program.ok_or_else(|| unknown(&graph))?.step_ring;
         let step_ring = &mut self.resources.step_ring[index];
+        // On the same stream, so that the count is right before the launch reads it.
         if step_ring.is_torn {
             step_ring.resync(&self.context, raw)?;
         }

@@ -220,6 +220,7 @@ impl Context {
         let wanted_bytes: u64 =
             arena.pieces.iter().filter(missing).map(|piece| piece.bytes as u64).sum();
         let mut resized = Resized::default();
+        // Released first, so that the same memory can serve the pieces that are mapped next.
         for piece in arena.pieces.iter_mut().filter(|piece| piece.is_mapped && !is_wanted(piece)) {
             piece.unmap();
             resized.unmapped_bytes += piece.bytes as u64;

@@ -8,10 +8,10 @@ use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
 use super::arena::Arena;
 use super::context_source;
+use super::context_source::ContextOrigin;
 use super::gpu::{Gpu, describe};
 use super::green;
 use super::objects::Object;
-use super::origin::ContextOrigin;
 use super::stream::Stream;
 
 /// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.
@@ -167,6 +167,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         let begun = Instant::now();
         let deadline = begun + MAX_DROP_WAIT;
+        // No query of a lost device succeeds, so there is nothing to wait for.
         while !self.is_lost() {
             match self.is_idle() {
                 Ok(true) | Err(_) => break,
@@ -184,6 +185,7 @@ impl Drop for Context {
             self.free_objects();
         }
         let destroyed = Instant::now();
+        // After the context or its objects: nothing is left that could use the addresses.
         for arena in self.arenas.get_mut() {
             arena.give_back();
         }

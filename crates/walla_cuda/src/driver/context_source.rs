@@ -2,21 +2,19 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUlimit, CUresult};
+use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUgreenCtx, CUlimit, CUresult};
 use walla_device::{DeviceError, GpuContext, GpuHandle};
 
 use super::gpu::{Gpu, describe};
 use super::graphics::{self, GraphicsQueue};
 use super::green;
-use super::origin::{ContextOrigin, Found, seen};
 
 /// A CUDA context of the program. The device works in it next to the program's own work, frees its
 /// own objects when it is dropped, and never destroys the context.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SharedContext {
     pub(super) raw: CUcontext,
     /// Keeps the context alive.
@@ -27,12 +25,6 @@ pub struct SharedContext {
 unsafe impl Send for SharedContext {}
 // SAFETY: as above; nothing here changes.
 unsafe impl Sync for SharedContext {}
-
-impl fmt::Debug for SharedContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharedContext").field(&self.raw).finish()
-    }
-}
 
 impl SharedContext {
     /// Lets devices work in the context `raw` (a `CUcontext` of the driver API, for example the
@@ -67,6 +59,36 @@ impl From<SharedContext> for GpuContext {
     fn from(context: SharedContext) -> Self {
         Self::Existing(GpuHandle::new(context))
     }
+}
+
+/// Origin of a context, which determines how it is released.
+#[derive(Debug)]
+pub(super) enum ContextOrigin {
+    /// Created by the device: destroyed with everything in it.
+    Own,
+    /// A green context created by the device, which shares its addresses with the GPU's primary
+    /// context.
+    Green(CUgreenCtx),
+    /// Owned by the program.
+    Program(Arc<dyn Any + Send + Sync>),
+    /// Created by the device for the program's queue; keeps the queue alive.
+    Graphics(Arc<dyn Any + Send + Sync>),
+}
+
+/// A context found or created.
+pub(super) struct Found {
+    pub(super) raw: CUcontext,
+    pub(super) origin: ContextOrigin,
+    /// The GPU as seen from the context: number of multiprocessors, virtual memory support.
+    pub(super) gpu: Gpu,
+}
+
+/// The GPU with the facts of a context.
+pub(super) fn seen(gpu: &Gpu, context: String) -> Gpu {
+    let mut gpu = gpu.clone();
+    gpu.facts.context = context;
+    gpu.facts.multiprocessors_used = gpu.facts.multiprocessors;
+    gpu
 }
 
 /// Finds or creates the requested context. Falls back to a context of the device if the driver or

@@ -40,23 +40,11 @@ const KINDS: [CUpti_ActivityKind; 4] = [
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
 ];
 
-/// Kind of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
-    /// A driver call on the host.
-    Call,
-    /// A kernel, with its name.
-    Kernel(String),
-    /// A copy, with its bytes.
-    Copy(u64),
-    /// A fill, with its bytes.
-    Fill(u64),
-}
-
 /// One record. Times are nanoseconds of one clock for host and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) activity: Activity,
+    /// The kernel's name, `copy` or `fill`; `None` for a driver call on the host.
+    pub(crate) work: Option<String>,
     pub(crate) begin_nanos: u64,
     pub(crate) end_nanos: u64,
     /// The same for a call and for everything that it started.
@@ -228,9 +216,9 @@ macro_rules! field {
 
 /// The fields that every kind of record has.
 macro_rules! record {
-    ($record:expr, $activity:expr) => {
+    ($record:expr, $work:expr) => {
         Record {
-            activity: $activity,
+            work: $work,
             begin_nanos: field!($record, start),
             end_nanos: field!($record, end),
             correlation: field!($record, correlationId),
@@ -249,7 +237,7 @@ unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
     let is = |wanted: CUpti_ActivityKind| kind == wanted as u32;
     if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER) {
         let call = record.cast::<CUpti_ActivityAPI>();
-        Some(record!(call, Activity::Call))
+        Some(record!(call, None))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         let kernel = record.cast::<CUpti_ActivityKernel9>();
         let name = field!(kernel, name);
@@ -259,13 +247,13 @@ unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
             // SAFETY: a non-null name is a terminated string that the library keeps alive.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         };
-        Some(record!(kernel, Activity::Kernel(name)))
+        Some(record!(kernel, Some(name)))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY) {
         let copy = record.cast::<CUpti_ActivityMemcpy5>();
-        Some(record!(copy, Activity::Copy(field!(copy, bytes))))
+        Some(record!(copy, Some("copy".to_owned())))
     } else if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET) {
         let fill = record.cast::<CUpti_ActivityMemset4>();
-        Some(record!(fill, Activity::Fill(field!(fill, bytes))))
+        Some(record!(fill, Some("fill".to_owned())))
     } else {
         None
     }

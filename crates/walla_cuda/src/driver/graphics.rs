@@ -3,14 +3,13 @@
 
 use std::any::Any;
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUresult};
 use walla_device::{GpuContext, GpuHandle, Support};
 
+use super::context_source::{ContextOrigin, Found, seen};
 use super::gpu::{Gpu, describe, lacks};
-use super::origin::{ContextOrigin, Found, seen};
 
 /// Creates such contexts: CUDA 12.5.
 const CREATE: &CStr = c"cuCtxCreate_v4";
@@ -25,7 +24,7 @@ const DIRECT3D12_QUEUE: c_uint = 1;
 const BLOB: c_uint = 2;
 
 /// A queue that the program renders with; the device runs in its time slices.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct GraphicsQueue {
     kind: c_uint,
     data: *mut c_void,
@@ -37,12 +36,6 @@ pub struct GraphicsQueue {
 unsafe impl Send for GraphicsQueue {}
 // SAFETY: as above; nothing here changes.
 unsafe impl Sync for GraphicsQueue {}
-
-impl fmt::Debug for GraphicsQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphicsQueue").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
 
 impl GraphicsQueue {
     /// A Direct3D 12 command queue.

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
 };
 use walla_device::Support;
 
+use super::context_source::{ContextOrigin, Found, seen};
 use super::gpu::{Gpu, describe, lacks};
-use super::origin::{ContextOrigin, Found, seen};
 
 /// Entry points of green contexts: CUDA 12.5.
 const ENTRY_POINTS: &[&CStr] = &[

@@ -1,4 +1,4 @@
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 
 use cudarc::driver::result::{self, DriverError};
@@ -129,7 +129,7 @@ impl Library {
         };
         Ok(Gpu {
             device,
-            description: name_of(device)?,
+            description: said(result::device::get_name(device), "cuDeviceGetName")?,
             memory_total_bytes: total as u64,
             // Kernels use the host's address.
             maps_host_memory: get(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) != 0
@@ -155,16 +155,6 @@ fn probe() -> Result<Library, String> {
     // SAFETY: `version` lives through the call.
     said(unsafe { sys::cuDriverGetVersion(&raw mut version) }.result(), "cuDriverGetVersion")?;
     Ok(Library { driver_version: version.unsigned_abs() })
-}
-
-fn name_of(device: CUdevice) -> Result<String, String> {
-    let mut name = [0 as c_char; 256];
-    // SAFETY: the buffer has the stated length and `device` came from cuDeviceGet.
-    let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 255, device) };
-    said(named.result(), "cuDeviceGetName")?;
-    // SAFETY: the driver writes at most 255 bytes with a terminating zero; the last byte stays zero
-    // in any case.
-    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 fn vmm_granularity(device: CUdevice) -> Option<u64> {

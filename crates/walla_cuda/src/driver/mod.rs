@@ -28,7 +28,6 @@ mod library;
 mod memory;
 mod module;
 mod objects;
-mod origin;
 mod stream;
 
 pub(crate) use arena::{ArenaId, Blocks, Resized};

@@ -4,8 +4,8 @@ use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUst
 use walla_device::{DeviceError, StreamPriority};
 
 use super::Context;
+use super::context_source::ContextOrigin;
 use super::objects::Object;
-use super::origin::ContextOrigin;
 
 /// An ordered work queue of a context.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,7 @@ impl Context {
             }
         };
         self.keep(Object::Stream(raw));
+        // Dropping the context polls it, see `Context::is_idle`.
         self.streams.borrow_mut().push(Stream(raw));
         Ok(Stream(raw))
     }

@@ -1,21 +1,17 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
-use walla_device::{
-    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KeyValue, KvType, Linear, Norm, Op,
-    Program, RopeId, Slot, VectorId,
-};
-use walla_types::{PositionScale, RopePairs};
+use walla_device::{CacheLayer, DeviceError, HeadShape, KvType, Op, Program, op};
+use walla_types::RopePairs;
 
 use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
-use super::packed_rows::packed;
 use super::product::Epilogue;
 use super::{Area, Lowering, same};
 use crate::params::{
     Address, AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
     ShortConvParams,
 };
-use crate::resources::LayerMemory;
+use crate::resources::scales;
 
 /// Cells per attention block (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
@@ -33,33 +29,10 @@ const NEXT_PAGES_SHARE: u64 = 3;
 /// Maximum taps of a convolution (`MAX_TAPS` in short_conv.cu).
 const MAX_TAPS: u32 = 8;
 
-/// Bytes of the partial results of one attention, for the kernels that [`Lowering::attention`]
-/// selects.
-pub(super) fn partials_bytes(
-    gpu: &GpuFacts,
-    cache: &CacheDesc,
-    program: &Program,
-    shape: HeadShape,
-    window: Option<u32>,
-) -> usize {
-    match Form::of(gpu, cache, program, shape) {
-        Some(form) => form.partials_bytes(program),
-        None => {
-            let chunks = program.max_rows as usize * max_chunks(program, window) as usize;
-            4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
-        }
-    }
-}
-
-/// Whether attention itself finishes and appends the heads of a row. Requires that each row attends
-/// only to its own cell among the cells that a step writes.
-pub(super) fn can_append(
-    gpu: &GpuFacts,
-    cache: &CacheDesc,
-    program: &Program,
-    shape: HeadShape,
-) -> bool {
-    program.pure_decode && Form::of(gpu, cache, program, shape).is_some()
+/// Bytes of the partial results of the plain kernels.
+pub(super) fn partials_bytes(program: &Program, shape: HeadShape, window: Option<u32>) -> usize {
+    let chunks = program.max_rows as usize * max_chunks(program, window) as usize;
+    4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
 }
 
 /// Chunks of the longest row.
@@ -75,37 +48,38 @@ fn page_magic(page_tokens: u32) -> u32 {
     u32::try_from(magic).unwrap_or(0)
 }
 
-/// First part of an attention layer: the fields of [`Op::Qkv`].
-pub(super) struct Qkv<'a> {
-    pub(super) x: Slot,
-    pub(super) norm: &'a Norm,
-    pub(super) query: &'a Linear,
-    pub(super) query_norm: Option<Norm>,
-    pub(super) keys: Option<&'a KeyValue>,
-    pub(super) rope: Option<RopeId>,
-    pub(super) shape: HeadShape,
-    pub(super) layer: u32,
-    pub(super) q: Slot,
-    pub(super) position_scale: Option<PositionScale>,
-    /// Whether attention with `q` of this layer is the next op.
-    pub(super) attends_next: bool,
-}
-
 impl Lowering<'_> {
-    pub(super) fn qkv(&mut self, op: &Qkv<'_>) -> Result<(), DeviceError> {
+    pub(super) fn qkv(&mut self, op: &op::Qkv, later: &[Op]) -> Result<(), DeviceError> {
+        // Of the attention that reads these queries.
+        let position_scale = later.iter().find_map(|later| match later {
+            Op::Attention(attention) if attention.q == op.q => attention.position_scale,
+            _ => None,
+        });
+        let attends_next = matches!(
+            later.first(),
+            Some(Op::Attention(next)) if (next.q, next.layer) == (op.q, op.layer)
+        ) && op.keys.is_some()
+            && position_scale.is_none();
+        let keys = op.keys.as_ref();
         let HeadShape { heads, head_dim, .. } = op.shape;
         let (mut kv, name) = self.pages(op.layer, op.shape)?;
         // Without keys the kernels see queries only.
-        kv.kv_heads = if op.keys.is_some() { op.shape.kv_heads } else { 0 };
+        kv.kv_heads = if keys.is_some() { op.shape.kv_heads } else { 0 };
         let kv_heads = kv.kv_heads;
-        let products = self.at(Area::Products);
+        let input = self.input(op.x, Some(&op.norm))?;
+        // Attention itself finishes and appends the heads of a row, if each row attends only to its
+        // own cell among the cells that a step writes.
+        let appends_later =
+            attends_next && self.program.pure_decode && self.form(op.shape)?.is_some();
+        let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let all_heads = heads + 2 * kv_heads;
         let stride = all_heads * head_dim;
+        let products = self.products(deferred.map_or(1, |deferred| deferred.count) * stride);
         let mut parts = Vec::with_capacity(3);
         let mut first = 0;
-        let linears = op.keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
+        let linears = keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
         for (linear, count) in
-            std::iter::once((op.query, heads)).chain(linears.into_iter().flatten())
+            std::iter::once((&op.query, heads)).chain(linears.into_iter().flatten())
         {
             let rows = self.resources.matrix(linear.matrix)?.rows;
             same("rows of a query, key or value matrix", rows, count * head_dim)?;
@@ -113,15 +87,10 @@ impl Lowering<'_> {
             parts.push(Part { linear, out, stride });
             first += count;
         }
-        let input = self.input(op.x, Some(op.norm))?;
-        let cache = &self.resources.cache(self.program.cache)?.desc;
-        let facts = &self.context.gpu().facts;
-        let appends_later = op.attends_next && can_append(facts, cache, self.program, op.shape);
-        let deferred = if appends_later { self.deferred_splits(op, &input)? } else { None };
         let epilogue =
             deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
         self.linears(&input, &parts, epilogue)?;
-        if let (Some(norm), Some(values)) = (op.keys.and_then(|its| its.value_norm), parts.get(2)) {
+        if let (Some(norm), Some(values)) = (keys.and_then(|its| its.value_norm), parts.get(2)) {
             let values = (values.out, values.stride);
             self.norm_heads(values, (kv_heads, head_dim), &norm)?;
         }
@@ -129,10 +98,10 @@ impl Lowering<'_> {
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
         if appends_later {
-            self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
+            self.unappended = Some((op.q, products, head, deferred.unwrap_or_default()));
             return Ok(());
         }
-        let growth = op.position_scale.filter(|scale| scale.period_tokens > 0);
+        let growth = position_scale.filter(|scale| scale.period_tokens > 0);
         let params = AppendParams {
             step: self.step()?,
             kv,
@@ -150,7 +119,7 @@ impl Lowering<'_> {
     }
 
     /// Norms and rotary embedding of the heads.
-    fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
+    fn heads(&self, op: &op::Qkv) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
         let mut head = HeadRef { heads, sincos_scale: 1.0, ..HeadRef::default() };
         // Without keys the key's norm is not used.
@@ -198,14 +167,12 @@ impl Lowering<'_> {
             KvType::Q8 => "q8",
             other => return Err(self.unsupported(format!("keys and values of {other:?}"))),
         };
-        let index = layer as usize;
-        let desc = cache.desc.layers.get(index).zip(cache.layers.get(index));
-        match desc {
+        match cache.layer(layer) {
             Some((
                 CacheLayer::Kv { kv_heads: has_heads, head_dim: has_dim, .. },
-                memory @ LayerMemory::Kv { keys, values, .. },
+                blocks @ [keys, values, ..],
             )) if (*has_heads, *has_dim) == (kv_heads, head_dim) => {
-                let [key_scales, value_scales] = memory.scales();
+                let [key_scales, value_scales] = scales(blocks);
                 let kv = KvRef {
                     keys: keys.address(),
                     values: values.address(),
@@ -224,12 +191,8 @@ impl Lowering<'_> {
 
     /// Address of the states of a recurrent layer.
     pub(super) fn states(&self, layer: u32, wanted: CacheLayer) -> Result<Address, DeviceError> {
-        let cache = self.resources.cache(self.program.cache)?;
-        let index = layer as usize;
-        match (cache.desc.layers.get(index), cache.layers.get(index)) {
-            (Some(desc), Some(LayerMemory::States { states })) if *desc == wanted => {
-                Ok(states.address())
-            }
+        match self.resources.cache(self.program.cache)?.layer(layer) {
+            Some((desc, [states])) if *desc == wanted => Ok(states.address()),
             _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache is no {wanted:?}"))),
         }
     }
@@ -238,7 +201,9 @@ impl Lowering<'_> {
     /// as in decode.
     pub(super) fn next_pages(&self, later: &[Op]) -> Result<PagesRef, DeviceError> {
         let next = later.iter().find_map(|op| match op {
-            Op::Attention { shape, layer, window, .. } => Some((*shape, *layer, *window)),
+            Op::Attention(op::Attention { shape, layer, window, .. }) => {
+                Some((*shape, *layer, *window))
+            }
             _ => None,
         });
         let Some((shape, layer, window)) = next.filter(|_| self.program.pure_decode) else {
@@ -268,26 +233,27 @@ impl Lowering<'_> {
 
     pub(super) fn attention(
         &mut self,
-        (q_slot, out_slot, is_packed): (Slot, Slot, bool),
-        (shape, layer): (HeadShape, u32),
-        scale: f32,
-        window: Option<u32>,
+        op: &op::Attention,
+        later: &[Op],
     ) -> Result<(), DeviceError> {
+        // The queries have their position's scale.
+        let op::Attention { q: q_slot, shape, layer, scale, window, out: out_slot, .. } = *op;
+        let is_packed = self.is_packed(later, out_slot)?;
         let (kv, name) = self.pages(layer, shape)?;
         let (q, q_width) = self.slot(q_slot)?;
         let (out, out_width) = self.slot(out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
-        let packed = is_packed.then(|| {
-            let at = self.at(Area::PackedAttention);
-            packed(at, (self.program.max_rows, out_width), false)
-        });
+        let packed = is_packed.then(|| self.packed_rows(Area::PackedAttention, out_width, false));
         self.packed = packed.map(|rows| (out_slot, rows));
+        // Of another slot it is stale: queries that no attention has read.
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
+        let rows = self.program.max_rows;
+        let arrivals_bytes = 4 * rows as usize * shape.heads as usize;
+        let arrivals = self.workspace.at(Area::Arrivals, arrivals_bytes);
         if let Some(form) = self.form(shape)? {
             let (input, head, deferred, chosen) = match unappended {
-                Some((_, head, deferred)) => {
-                    let products = self.at(Area::Products);
+                Some((_, products, head, deferred)) => {
                     (products, head, deferred, self.decode_kernel(&form, window)?)
                 }
                 None => {
@@ -302,42 +268,38 @@ impl Lowering<'_> {
                 out,
                 packed: packed.unwrap_or_default(),
                 head,
-                partials: self.at(Area::Partials),
-                arrivals: self.at(Area::Arrivals),
+                partials: self.workspace.at(Area::Partials, form.partials_bytes(self.program)),
+                arrivals,
                 window: window.unwrap_or(0),
                 scale,
                 max_slots: form.max_slots(self.program),
-                max_rows: self.program.max_rows,
+                max_rows: rows,
                 deferred,
             };
-            let kernel = (chosen.file, chosen.name.as_str());
-            return self.launch_shared(
-                kernel,
-                chosen.grid,
-                chosen.threads,
-                chosen.shared_bytes,
-                &params,
-            );
+            let Chosen { file, ref name, grid, threads, shared_bytes } = chosen;
+            let shared = (shared_bytes, shared_bytes);
+            return self.launch_shared((file, name), grid, threads, shared, &params);
         }
         let per_kv = shape.heads / shape.kv_heads;
         // Shared memory holds the sums of four large heads.
         let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
         let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
         let max_chunks = max_chunks(self.program, window);
+        let partials_bytes = partials_bytes(self.program, shape, window);
         let params = AttentionParams {
             step: self.step()?,
             kv,
             q,
             out,
             packed: packed.unwrap_or_default(),
-            partials: self.at(Area::Partials),
-            arrivals: self.at(Area::Arrivals),
+            partials: self.workspace.at(Area::Partials, partials_bytes),
+            arrivals,
             heads: shape.heads,
             window: window.unwrap_or(0),
             scale,
             max_chunks,
         };
-        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, self.program.max_rows];
+        let grid = [shape.kv_heads * per_kv.div_ceil(group), max_chunks, rows];
         let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
         let kernel = format!("attention_{name}_{group}x{lanes}");
         self.launch(("attention", &kernel), grid, 128, &params)
@@ -354,20 +316,15 @@ impl Lowering<'_> {
         Ok(form.decode(self.program))
     }
 
-    pub(super) fn short_conv(
-        &mut self,
-        (x, norm, out): (Slot, &Norm, Slot),
-        inputs: &[Linear; 3],
-        (kernel, taps): (VectorId, u32),
-        layer: u32,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn short_conv(&mut self, op: &op::ShortConv) -> Result<(), DeviceError> {
+        let op::ShortConv { x, ref norm, input: ref inputs, kernel, taps, layer, out } = *op;
         let (out, width) = self.slot(out)?;
         let state = self.states(layer, CacheLayer::ShortConv { width, taps })?;
         if taps == 0 || taps > MAX_TAPS {
             return Err(self.unsupported(format!("convolutions of {taps} taps")));
         }
         let kernel = self.vector("convolution kernel", kernel, width * taps)?;
-        let products = self.at(Area::Products);
+        let products = self.products(3 * width);
         for linear in inputs {
             same("convolution width", self.resources.matrix(linear.matrix)?.rows, width)?;
         }

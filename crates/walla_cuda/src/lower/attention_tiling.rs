@@ -273,34 +273,25 @@ impl Form {
     }
 
     pub(super) fn decode(&self, program: &Program) -> Chosen {
-        let BlockShape { warps, ring, .. } = self.decode;
-        let name = format!("attention_decode_{}_{warps}x{ring}", self.heads.name());
-        self.chosen("attention_decode", name, self.decode, program)
+        self.chosen("attention_decode", self.decode, program)
     }
 
     pub(super) fn mixed(&self, program: &Program) -> Chosen {
-        let BlockShape { warps, ring, .. } = self.mixed;
-        let name = format!("attention_mixed_{}_{warps}x{ring}", self.heads.name());
-        self.chosen("attention_mixed", name, self.mixed, program)
+        self.chosen("attention_mixed", self.mixed, program)
     }
 
     /// Launches as many blocks as can be resident, but no more than the program's longest step can
     /// use.
-    fn chosen(
-        &self,
-        file: &'static str,
-        name: String,
-        tiling: BlockShape,
-        program: &Program,
-    ) -> Chosen {
-        let shares = max_chunks(program).div_ceil(tiling.warps);
+    fn chosen(&self, file: &'static str, tiling: BlockShape, program: &Program) -> Chosen {
+        let BlockShape { warps, ring, .. } = tiling;
+        let shares = max_chunks(program).div_ceil(warps);
         let most = u64::from(program.max_rows) * u64::from(self.groups) * u64::from(shares);
         let blocks = most.min(u64::from(self.multiprocessors * tiling.blocks)) as u32;
         Chosen {
             file,
-            name,
+            name: format!("{file}_{}_{warps}x{ring}", self.heads.name()),
             grid: [blocks, 1, 1],
-            threads: 32 * tiling.warps,
+            threads: 32 * warps,
             shared_bytes: tiling.shared_bytes(self.heads),
         }
     }

@@ -1,6 +1,6 @@
 //! Gated DeltaNet (kernels/layer/delta_net.cu).
 
-use walla_device::{CacheLayer, DeltaShape, DeviceError, Linear, Norm, Op, Slot};
+use walla_device::{CacheLayer, DeltaShape, DeviceError, Linear, Op, op};
 
 use super::gate_rows::{GateProducts, Ungated, aligned_numbers};
 use super::operands::Part;
@@ -48,14 +48,14 @@ impl DeltaState {
 
 /// Layout of the products of a DeltaNet layer, of convolved rows and of gates, in numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeltaProducts {
+struct DeltaProducts {
     /// First columns of the convolution's inputs, of the gate, of alpha and of beta.
     at: [u32; 4],
     stride: u32,
 }
 
 impl DeltaProducts {
-    pub(super) fn of(shape: DeltaShape) -> Self {
+    fn of(shape: DeltaShape) -> Self {
         let widths = [shape.channels(), shape.values(), shape.value_heads, shape.value_heads];
         let mut stride = 0_u32;
         let at = widths.map(|width| {
@@ -73,96 +73,62 @@ impl DeltaProducts {
         let gates = convolved + rows * u64::from(shape.channels());
         [convolved, gates, gates + 2 * rows * u64::from(shape.value_heads)]
     }
-
-    /// Numbers in all.
-    pub(super) fn numbers(self, shape: DeltaShape, rows: u32) -> u64 {
-        let [.., end] = self.parts(shape, rows);
-        end
-    }
 }
 
-/// The gate's matrix, if the next op is the gate of `out` with the same input and a number for each
-/// value.
-pub(super) fn gate_of<'a>(
-    resources: &Resources,
-    later: &'a [Op],
-    (x, norm, out): (Slot, &Norm, Slot),
-    shape: DeltaShape,
-) -> Option<&'a Linear> {
-    let linear = match later.first()? {
-        Op::Gate { x: its, norm: its_norm, linear, y, .. }
-            if (*its, its_norm, *y) == (x, norm, out) =>
-        {
-            linear
-        }
-        _ => return None,
-    };
-    let matrix = resources.matrix(linear.matrix).ok()?;
-    (matrix.rows == shape.values()).then_some(linear)
+/// The gate's matrix, if the next op is the gate of the result with the same input and a number for
+/// each value.
+fn gate_of<'a>(resources: &Resources, op: &op::DeltaNet, later: &'a [Op]) -> Option<&'a Linear> {
+    let Op::Gate(gate) = later.first()? else { return None };
+    let rows = resources.matrix(gate.linear.matrix).ok()?.rows;
+    let is_its = (gate.x, gate.norm, gate.y) == (op.x, op.norm, op.out);
+    (is_its && rows == op.shape.values()).then_some(&gate.linear)
 }
 
 impl Lowering<'_> {
-    pub(super) fn delta_net(&mut self, op: &Op, later: &[Op]) -> Result<(), DeviceError> {
-        let Op::DeltaNet {
-            x,
-            norm,
-            shape,
-            input,
-            kernel,
-            alpha,
-            beta,
-            decay,
-            step_bias,
-            eps,
-            head_norm,
-            layer,
-            out,
-        } = op
-        else {
-            return Ok(());
-        };
-        let shape = *shape;
+    pub(super) fn delta_net(&mut self, op: &op::DeltaNet, later: &[Op]) -> Result<(), DeviceError> {
+        let op::DeltaNet { shape, ref input, ref alpha, ref beta, head_norm, .. } = *op;
         let DeltaShape { key_heads, value_heads, head_dim, taps } = shape;
         let Some(state) = DeltaState::of(shape) else {
             return Err(self.unsupported(format!("gated DeltaNet with {shape:?}")));
         };
-        let states = self.states(*layer, CacheLayer::DeltaNet(shape))?;
-        let (out_at, width) = self.slot(*out)?;
+        let states = self.states(op.layer, CacheLayer::DeltaNet(shape))?;
+        let (out_at, width) = self.slot(op.out)?;
         same("DeltaNet slot", width, shape.values())?;
-        let gate = gate_of(self.resources, later, (*x, norm, *out), shape);
+        let gate = gate_of(self.resources, op, later);
         let linears = [(input, shape.channels()), (alpha, value_heads), (beta, value_heads)];
         for (linear, rows) in linears {
             same("DeltaNet matrix", self.resources.matrix(linear.matrix)?.rows, rows)?;
         }
         let vectors = [
-            (kernel, shape.channels() * taps),
-            (decay, value_heads),
-            (step_bias, value_heads),
-            (&head_norm.weight, head_dim),
+            (op.kernel, shape.channels() * taps),
+            (op.decay, value_heads),
+            (op.step_bias, value_heads),
+            (head_norm.weight, head_dim),
         ];
         let mut addresses = [0; 4];
         for (address, (vector, len)) in addresses.iter_mut().zip(vectors) {
-            *address = self.vector("DeltaNet vector", *vector, len)?;
+            *address = self.vector("DeltaNet vector", vector, len)?;
         }
         let [kernel, decay, step_bias, _] = addresses;
 
         let layout = DeltaProducts::of(shape);
-        let base = self.at(Area::Products);
+        let rows = self.program.max_rows;
+        let [convolved, gates, end] = layout.parts(shape, rows);
+        let numbers = usize::try_from(end).unwrap_or(usize::MAX / 8);
+        let base = self.workspace.at(Area::Products, 4 * numbers);
         let at = |numbers: u64| base + 4 * numbers;
         let part = |linear, column: usize| Part {
             linear,
             out: at(u64::from(layout.at[column])),
             stride: layout.stride,
         };
-        let x = self.input(*x, Some(norm))?;
+        let x = self.input(op.x, Some(&op.norm))?;
         let mut wide = vec![part(input, 0)];
         wide.extend(gate.map(|gate| part(gate, 1)));
         self.linears(&x, &wide, Epilogue::Store)?;
         let narrow = [part(alpha, 2), part(beta, 3)];
         self.linears(&x, &narrow, Epilogue::Store)?;
 
-        let rows = self.program.max_rows;
-        let [convolved, gates, _] = layout.parts(shape, rows);
         let params = DeltaParams {
             step: self.step()?,
             products: base,
@@ -182,7 +148,7 @@ impl Lowering<'_> {
             taps,
             state_numbers: state.numbers,
             inputs_at: state.inputs_at,
-            eps: *eps,
+            eps: op.eps,
             query_scale: 1.0 / (head_dim as f32).sqrt(),
             reserved: 0,
         };
@@ -194,15 +160,15 @@ impl Lowering<'_> {
         let name = format!("delta_rule_{}", state.head_dim);
         self.launch(("delta_net", &name), grid, DELTA_THREADS, &params)?;
         let ungated = Ungated {
-            slot: *out,
-            head_norm: Some((*head_norm, head_dim)),
+            slot: op.out,
+            head_norm: Some((head_norm, head_dim)),
             products: gate.map(|_| GateProducts {
                 at: at(u64::from(layout.at[1])),
                 stride: layout.stride,
                 is_scalar: false,
             }),
         };
-        if matches!(later.first(), Some(Op::Gate { y, .. }) if y == out) {
+        if matches!(later.first(), Some(Op::Gate(gate)) if gate.y == op.out) {
             self.ungated = Some(ungated);
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Mixtures of experts (kernels/experts): router, choice, products of the experts in use, sum.
 
-use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Slot, VectorId};
+use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Op, Slot, op};
 use walla_types::{Activation, ExpertScore};
 
 use super::kernel::{SHARED_OF_DRIVER, max_shared_bytes};
@@ -8,7 +8,7 @@ use super::operands::{Input, Normed};
 use super::packed_rows::{packed_bytes, padded};
 use super::product::on_tensor_cores;
 use super::tiling::GROUP_ROWS;
-use super::{Area, Lowering, same};
+use super::{Area, Lowering, next_norm, same};
 use crate::params::{
     Address, ChoicesRef, ExpertItem, ExpertsAddParams, ExpertsGemmParams, ExpertsRouteParams,
     ExpertsRouterParams, LinearMode,
@@ -47,43 +47,6 @@ const MAX_BLOCK_TILES: u32 = 8;
 const MAX_BLOCK_TILES_MANY: u32 = 32;
 /// Rows of a pass from which there are many.
 const PASS_ROWS_MANY: u32 = 32;
-
-/// `Op::Experts`.
-pub(super) struct Mixture<'a> {
-    pub(super) x: Slot,
-    pub(super) norm: &'a Norm,
-    pub(super) router: MatrixId,
-    pub(super) selection_bias: Option<VectorId>,
-    pub(super) score: ExpertScore,
-    pub(super) used: u32,
-    /// Gate, up and down.
-    pub(super) matrices: [MatrixId; 3],
-    pub(super) activation: Activation,
-    /// The norm at the beginning of the next op that reads `x`.
-    pub(super) next: Option<Norm>,
-}
-
-/// Areas of a program, and their bytes.
-pub(super) fn areas(
-    max_rows: u32,
-    used: u32,
-    router: &Matrix,
-    gate: &Matrix,
-) -> [(Area, usize); 8] {
-    let (experts, choices) = (router.rows.max(1), max_rows.saturating_mul(used));
-    let words = 4 * choices as usize;
-    let items = max_items(max_rows, used, experts) as usize * size_of::<ExpertItem>();
-    [
-        (Area::ExpertsCounts, 2 * 4),
-        (Area::ExpertsItems, items),
-        (Area::ExpertsList, words),
-        (Area::ExpertsChosen, words),
-        (Area::ExpertsWeights, words),
-        (Area::ExpertsFactors, 4 * max_rows as usize),
-        (Area::ExpertsHidden, packed_bytes(choices, gate.rows / experts)),
-        (Area::ExpertsResults, words * router.cols as usize),
-    ]
-}
 
 /// Maximum rows of an item, for programs of `rows` rows: twice the rows of an expert, if all are
 /// used equally often. Rows of an expert beyond that belong to other items: blocks that run at the
@@ -222,7 +185,7 @@ struct ExpertsProduct<'a> {
 
 impl Lowering<'_> {
     /// `x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))`.
-    pub(super) fn experts(&mut self, op: &Mixture<'_>) -> Result<(), DeviceError> {
+    pub(super) fn experts(&mut self, op: &op::Experts, later: &[Op]) -> Result<(), DeviceError> {
         let sizes = self.check_experts(op)?;
         let Sizes { experts, width, hidden } = sizes;
         let mode = match op.activation {
@@ -233,23 +196,29 @@ impl Lowering<'_> {
             }
         };
         let resources = self.resources;
-        let [gate, up, down] = op.matrices.map(|id| resources.matrix(id));
+        let [gate, up, down] = [op.gate, op.up, op.down].map(|id| resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
+        let (rows, used) = (self.program.max_rows, op.used);
+        let choices_count = rows.saturating_mul(used);
+        let words = 4 * choices_count as usize;
+        let items = max_items(rows, used, experts) as usize * size_of::<ExpertItem>();
         let choices = ChoicesRef {
-            counts: self.at(Area::ExpertsCounts),
-            items: self.at(Area::ExpertsItems),
-            list: self.at(Area::ExpertsList),
-            chosen: self.at(Area::ExpertsChosen),
-            weights: self.at(Area::ExpertsWeights),
+            counts: self.workspace.at(Area::ExpertsCounts, 2 * 4),
+            items: self.workspace.at(Area::ExpertsItems, items),
+            list: self.workspace.at(Area::ExpertsList, words),
+            chosen: self.workspace.at(Area::ExpertsChosen, words),
+            weights: self.workspace.at(Area::ExpertsWeights, words),
             experts,
-            used: op.used,
+            used,
         };
-        let (factors, y) = (self.at(Area::ExpertsFactors), self.at(Area::ExpertsResults));
-        let h = padded(self.at(Area::ExpertsHidden), hidden);
+        let factors = self.workspace.at(Area::ExpertsFactors, 4 * rows as usize);
+        let y = self.workspace.at(Area::ExpertsResults, words * width as usize);
+        let h = self.workspace.at(Area::ExpertsHidden, packed_bytes(choices_count, hidden));
+        let h = padded(h, hidden);
 
-        let input = self.input(op.x, Some(op.norm))?;
+        let input = self.input(op.x, Some(&op.norm))?;
         let x = self.operand(&input)?;
-        let products = self.at(Area::Products);
+        let products = self.products(experts);
         self.experts_router(op.router, &input, products)?;
         self.experts_route(op, &x, (choices, products, factors))?;
         let gemm = ExpertsGemmParams { choices, ..ExpertsGemmParams::default() };
@@ -278,11 +247,11 @@ impl Lowering<'_> {
             },
         };
         self.experts_gemm(down)?;
-        self.experts_add(op, (choices, y, input.x, width))
+        self.experts_add(op.x, next_norm(later, op.x), (choices, y, input.x, width))
     }
 
     /// Checks shapes and types.
-    fn check_experts(&self, op: &Mixture<'_>) -> Result<Sizes, DeviceError> {
+    fn check_experts(&self, op: &op::Experts) -> Result<Sizes, DeviceError> {
         let router = self.resources.matrix(op.router)?;
         let (_, width) = self.slot(op.x)?;
         let experts = router.rows;
@@ -299,7 +268,7 @@ impl Lowering<'_> {
                 op.used
             )));
         }
-        let [gate, up, down] = op.matrices.map(|id| self.resources.matrix(id));
+        let [gate, up, down] = [op.gate, op.up, op.down].map(|id| self.resources.matrix(id));
         let (gate, up, down) = (gate?, up?, down?);
         let hidden = gate.rows / experts;
         same("router width", router.cols, width)?;
@@ -354,7 +323,7 @@ impl Lowering<'_> {
     /// Chooses experts and groups rows by expert.
     fn experts_route(
         &mut self,
-        op: &Mixture<'_>,
+        op: &op::Experts,
         x: &Normed,
         (choices, products, factors): (ChoicesRef, Address, Address),
     ) -> Result<(), DeviceError> {
@@ -389,7 +358,7 @@ impl Lowering<'_> {
         }
         let grid = [self.program.max_rows.div_ceil(ROUTE_WARPS), 1, 1];
         let names = ("experts_route", "experts_route");
-        self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
+        self.launch_shared(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
     }
 
     fn experts_gemm(
@@ -431,13 +400,14 @@ impl Lowering<'_> {
         let names = (&*file, &*format!("{file}_{rows}"));
         let most = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
         let shared = (tiling.shared_bytes, most);
-        self.launch_of_any_size(names, tiling.grid, 32 * WARPS, shared, &params)
+        self.launch_shared(names, tiling.grid, 32 * WARPS, shared, &params)
     }
 
     /// Adds the experts' results to x, and packs x for the next norm.
     fn experts_add(
         &mut self,
-        op: &Mixture<'_>,
+        slot: Slot,
+        next_norm: Option<Norm>,
         (choices, y, x, width): (ChoicesRef, Address, Address, u32),
     ) -> Result<(), DeviceError> {
         let mut params = ExpertsAddParams {
@@ -446,13 +416,13 @@ impl Lowering<'_> {
             weights: choices.weights,
             x,
             width,
-            used: op.used,
+            used: choices.used,
             ..ExpertsAddParams::default()
         };
         // The rows change, so their packed form is stale.
         self.normed = None;
-        if let Some(norm) = op.next {
-            let next = self.exactly_normed(op.x, &norm)?;
+        if let Some(norm) = next_norm {
+            let next = self.exactly_normed(slot, &norm)?;
             params.next_norm = next.norm;
             params.packed = next.rows;
             params.factors = next.pack_factors;

@@ -1,10 +1,9 @@
 //! Gates and norms of heads (kernels/layer/gate_rows.cu).
 
-use walla_device::{DeviceError, Linear, Norm, Op, Slot};
+use walla_device::{DeviceError, Linear, Norm, Op, Slot, op};
 use walla_types::Activation;
 
 use super::operands::{Input, Part};
-use super::packed_rows::packed;
 use super::product::Epilogue;
 use super::{Area, Lowering, same};
 use crate::params::{Address, GateRowsParams, LinearMode};
@@ -49,13 +48,8 @@ fn gate_mode(activation: Activation) -> u32 {
 
 impl Lowering<'_> {
     /// The gate of a mixer's result.
-    pub(super) fn gate(
-        &mut self,
-        (x, norm, y): (Slot, &Norm, Slot),
-        linear: &Linear,
-        activation: Activation,
-        later: &[Op],
-    ) -> Result<(), DeviceError> {
+    pub(super) fn gate(&mut self, op: &op::Gate, later: &[Op]) -> Result<(), DeviceError> {
+        let op::Gate { x, ref norm, ref linear, activation, y } = *op;
         let (_, width) = self.slot(y)?;
         let ungated = self.ungated.take().filter(|ungated| ungated.slot == y);
         let mut ungated = ungated.unwrap_or(Ungated { slot: y, head_norm: None, products: None });
@@ -75,10 +69,10 @@ impl Lowering<'_> {
     /// `h = activation(W x) * e`, with `e` from column `first` of a slot on.
     pub(super) fn gate_input(
         &mut self,
-        (x, e, h): (Slot, Slot, Slot),
-        (linear, activation, first): (&Linear, Activation, u32),
+        op: &op::GateInput,
         later: &[Op],
     ) -> Result<(), DeviceError> {
+        let op::GateInput { x, ref linear, activation, e, first, h } = *op;
         let (_, width) = self.slot(h)?;
         let (e, stride) = self.slot(e)?;
         if first.checked_add(width).is_none_or(|end| end > stride) {
@@ -108,9 +102,8 @@ impl Lowering<'_> {
         input: &Input,
         linear: &Linear,
     ) -> Result<GateProducts, DeviceError> {
-        let at = self.at(Area::Products);
-        let rows = self.resources.matrix(linear.matrix)?.rows;
-        let stride = aligned_numbers(rows);
+        let stride = aligned_numbers(self.resources.matrix(linear.matrix)?.rows);
+        let at = self.products(stride);
         let part = Part { linear, out: at, stride };
         self.linears(input, &[part], Epilogue::Store)?;
         Ok(GateProducts { at, stride, is_scalar: false })
@@ -147,8 +140,7 @@ impl Lowering<'_> {
         (params.out, params.out_stride, params.width) = (out, width, width);
         self.packed = None;
         if self.is_packed(later, out_slot)? {
-            let at = self.at(Area::PackedMixed);
-            params.packed = packed(at, (self.program.max_rows, width), false);
+            params.packed = self.packed_rows(Area::PackedMixed, width, false);
             self.packed = Some((out_slot, params.packed));
         }
         self.launch_gate_rows(params)

@@ -10,7 +10,7 @@ mod tests;
 use walla_device::GpuFacts;
 
 use self::schedule::{CTA_TILES_SMALL, TileSchedule};
-use super::kernel::{Kernel, SHARED_OF_DRIVER, SHARED_STATIC, WARPGROUP_KERNELS};
+use super::kernel::{Kernel, WARPGROUP_KERNELS, fits};
 use super::order::{CTA_TILES, MAX_SPLITS, Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product};
 use crate::repack::TILE_ROWS;
@@ -130,7 +130,8 @@ impl Sm90Tiling {
             return None;
         }
         if let Some(tiling) = sequential::tiling(product, order, gpu) {
-            return tiling.with_rings(product, order, 1, |tiling| tiling.fits(1, gpu));
+            return tiling
+                .with_rings(product, order, 1, |tiling| fits(tiling.shared_bytes, 1, gpu));
         }
         let is_persistent = product.tiles >= TILES_MANY && order.runs == 2;
         if order.splits > if is_persistent { 1 } else { MAX_SPLITS } {
@@ -179,9 +180,11 @@ impl Sm90Tiling {
         };
         // Two blocks share a multiprocessor, if they fit.
         let is_alone = is_persistent && tiles == CTA_TILES || splits == Splits::Workspace;
-        let residents: &[u64] = if is_alone { &[1] } else { &[2, 1] };
+        let residents: &[u32] = if is_alone { &[1] } else { &[2, 1] };
         residents.iter().find_map(|resident| {
-            tiling.with_rings(product, order, rounds, |tiling| tiling.fits(*resident, gpu))
+            tiling.with_rings(product, order, rounds, |tiling| {
+                fits(tiling.shared_bytes, *resident, gpu)
+            })
         })
     }
 
@@ -309,12 +312,5 @@ impl Sm90Tiling {
             }
         };
         self
-    }
-
-    /// Whether `resident` blocks fit on a multiprocessor.
-    fn fits(&self, resident: u64, gpu: &GpuFacts) -> bool {
-        let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
-        let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
-        each * resident <= all
     }
 }

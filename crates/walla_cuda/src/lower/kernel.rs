@@ -134,6 +134,13 @@ impl Params {
     }
 }
 
+/// Whether `resident` blocks of a product fit on a multiprocessor.
+pub(super) fn fits(shared_bytes: u32, resident: u32, gpu: &GpuFacts) -> bool {
+    let each = u64::from(shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
+    let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
+    each * u64::from(resident) <= all
+}
+
 /// Maximum dynamic shared memory of a product's launch: all that a block can have.
 pub(super) fn max_shared_bytes(gpu: &GpuFacts) -> u32 {
     gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
@@ -149,11 +156,8 @@ impl Lowering<'_> {
 
     /// A product's kernel, which every image has.
     pub(super) fn get(&mut self, kernel: &Kernel) -> Result<Found, DeviceError> {
-        let (its, of_two) = kernel.made_by(|ty| self.resources.has_products_of(ty));
-        let (file, name) = its.names();
-        let max_shared_bytes = max_shared_bytes(&self.context.gpu().facts);
-        let function = self.kernels.get(self.context, &file, &name, max_shared_bytes)?;
-        Ok(Found { function, of_two })
+        let missing = || DeviceError::Invalid(format!("no kernel {kernel:?} in the images"));
+        self.find(kernel)?.ok_or_else(missing)
     }
 
     /// The kernel with exactly this name, for one type or for two; `None` if the image in use lacks

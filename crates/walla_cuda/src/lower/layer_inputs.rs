@@ -1,10 +1,10 @@
 //! Embeddings of each layer, and bounded logits (kernels/layer/layer_inputs.cu, bound_logits.cu).
 
-use walla_device::{DeviceError, Linear, MatrixId, Norm, Slot};
+use walla_device::{DeviceError, op};
 
 use super::operands::Part;
 use super::product::Epilogue;
-use super::{Area, Lowering, same};
+use super::{Lowering, same};
 use crate::params::{BoundLogitsParams, LayerInputsParams};
 
 /// As in layer_inputs.cu.
@@ -16,13 +16,8 @@ const BOUND_THREADS: u32 = 256;
 const BOUND_LOGITS: u32 = 4 * BOUND_THREADS;
 
 impl Lowering<'_> {
-    pub(super) fn layer_inputs(
-        &mut self,
-        (x, e): (Slot, Slot),
-        (table, table_scale): (MatrixId, f32),
-        projection: &Linear,
-        norm: &Norm,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn layer_inputs(&mut self, op: &op::LayerInputs) -> Result<(), DeviceError> {
+        let op::LayerInputs { x, table, table_scale, ref projection, norm, e } = *op;
         let (e, width) = self.slot(e)?;
         let table = self.resources.matrix(table)?;
         if !table.usage.gather {
@@ -38,7 +33,7 @@ impl Lowering<'_> {
         if part > MAX_PART {
             return Err(self.unsupported(format!("layer inputs of {part} numbers")));
         }
-        let products = self.at(Area::Products);
+        let products = self.products(width);
         let mut params = LayerInputsParams {
             step: self.step()?,
             table: table.weight,

@@ -2,14 +2,13 @@
 //! (`pack`, then `matmul`), or in f32 (`linear`) for types that tensor cores would round too
 //! coarsely.
 
-use walla_device::{DeviceError, Linear, Norm, Slot};
+use walla_device::{DeviceError, Norm, Op, Slot, op};
 use walla_types::Activation;
 
 use super::gate_rows::aligned_numbers;
 use super::operands::{Input, Normed, Part};
-use super::packed_rows::packed;
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
-use super::{Area, Lowering, same};
+use super::{Area, Lowering, next_norm, same};
 use crate::params::{
     AddNormParams, EmbedParams, GateRowsParams, LinearMode, LinearParams, MatrixPart, PagesRef,
 };
@@ -36,8 +35,12 @@ fn group(rows: u32, shared_bytes: u64) -> u32 {
 }
 
 impl Lowering<'_> {
-    pub(super) fn embed(&mut self, table: &Matrix, scale: f32, x: Slot) -> Result<(), DeviceError> {
-        let (x, width) = self.slot(x)?;
+    pub(super) fn embed(&mut self, op: &op::Embed) -> Result<(), DeviceError> {
+        let table = self.resources.matrix(op.table)?;
+        if !table.usage.gather {
+            return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
+        }
+        let (x, width) = self.slot(op.x)?;
         same("embedding width", table.cols, width)?;
         let cache = self.resources.cache(self.program.cache)?;
         let params = EmbedParams {
@@ -48,19 +51,14 @@ impl Lowering<'_> {
             last_sampled: cache.last_sampled.address(),
             recent: cache.recent.address(),
             width,
-            scale: scale * table.weight.scale,
+            scale: op.scale * table.weight.scale,
         };
         self.launch(("embed", "embed"), [self.program.max_rows, 1, 1], 128, &params)
     }
 
-    pub(super) fn project(
-        &mut self,
-        y: Slot,
-        linear: &Linear,
-        (post_norm, scale): (Option<&Norm>, f32),
-        x_slot: Slot,
-        next_norm: Option<Norm>,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn project(&mut self, op: &op::Project, later: &[Op]) -> Result<(), DeviceError> {
+        let op::Project { y, ref linear, post_norm, scale, x: x_slot } = *op;
+        let next_norm = next_norm(later, x_slot);
         let (x, width) = self.slot(x_slot)?;
         same("projected width", self.resources.matrix(linear.matrix)?.rows, width)?;
         let mut input = self.input(y, None)?;
@@ -75,11 +73,12 @@ impl Lowering<'_> {
                 _ => None,
             };
             self.linears(&input, &[part], Epilogue::Add(next))?;
+            // Only tensor-core kernels write the sum packed for the next norm.
             let is_left = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
             self.normed = next.filter(|_| is_left);
             return Ok(());
         }
-        let y = self.at(Area::Products);
+        let y = self.products(width);
         let part = Part { linear, out: y, stride: width };
         self.linears(&input, &[part], Epilogue::Store)?;
         let mut params =
@@ -104,19 +103,17 @@ impl Lowering<'_> {
         self.launch(("add_norm", "add_norm"), grid, threads, &params)
     }
 
-    pub(super) fn gate_up(
-        &mut self,
-        input: &Input,
-        (gate, up): (&Linear, &Linear),
-        activation: Activation,
-        (h_slot, is_packed): (Slot, bool),
-    ) -> Result<(), DeviceError> {
+    pub(super) fn gate_up(&mut self, op: &op::GateUp, later: &[Op]) -> Result<(), DeviceError> {
+        let op::GateUp { x, norm, gate, up, activation, h: h_slot } = op;
+        let mut input = self.input(*x, Some(norm))?;
+        input.next_pages = self.next_pages(later)?;
+        let (h_slot, is_packed) = (*h_slot, self.is_packed(later, *h_slot)?);
         let (h, hidden) = self.slot(h_slot)?;
         let matrices = [self.resources.matrix(gate.matrix)?, self.resources.matrix(up.matrix)?];
         for matrix in matrices {
             same("hidden width", matrix.rows, hidden)?;
         }
-        let mode = match activation {
+        let mode = match *activation {
             Activation::Silu => LinearMode::GateSilu,
             Activation::GeluTanh => LinearMode::GateGelu,
             Activation::Sigmoid => {
@@ -127,19 +124,19 @@ impl Lowering<'_> {
             let parts = [gate, up].map(|linear| Part { linear, out: h, stride: hidden });
             let mut rows = None;
             if is_packed && on_tensor_cores(matrices[0].ty) {
-                let at = self.at(Area::PackedHidden);
-                rows = Some(packed(at, (self.program.max_rows, hidden), false));
+                rows = Some(self.packed_rows(Area::PackedHidden, hidden, false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
-            return self.linears(input, &parts, Epilogue::Gate(mode, rows));
+            return self.linears(&input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
         let aligned = aligned_numbers(hidden);
-        let (products, stride) = (self.at(Area::Products), 2 * aligned);
+        let stride = 2 * aligned;
+        let products = self.products(stride);
         let ups = products + 4 * u64::from(aligned);
         let parts =
             [Part { linear: gate, out: products, stride }, Part { linear: up, out: ups, stride }];
-        self.linears(input, &parts, Epilogue::Store)?;
+        self.linears(&input, &parts, Epilogue::Store)?;
         let gates = GateRowsParams {
             y: ups,
             y_stride: stride,
@@ -154,22 +151,19 @@ impl Lowering<'_> {
         self.launch_gate_rows(gates)
     }
 
-    pub(super) fn head(
-        &mut self,
-        x: Slot,
-        norm: &Norm,
-        linear: &Linear,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn head(&mut self, op: &op::Head) -> Result<(), DeviceError> {
+        let op::Head { x, norm, linear, soft_cap, suppressed } = op;
         same("vocabulary", self.resources.matrix(linear.matrix)?.rows, self.program.vocab)?;
         let out = self.resources.buffer(self.program.logits)?;
         let wanted = 4 * self.program.max_outputs as usize * self.program.vocab as usize;
         if out.bytes() < wanted {
             return Err(DeviceError::Invalid(format!("logits buffer below {wanted} bytes")));
         }
-        let input = self.input(x, Some(norm))?;
+        let input = self.input(*x, Some(norm))?;
         let input = Input { rows: self.program.max_outputs, by_output: true, ..input };
         let part = Part { linear, out: out.address(), stride: self.program.vocab };
-        self.linears(&input, &[part], Epilogue::Store)
+        self.linears(&input, &[part], Epilogue::Store)?;
+        self.bound_logits(*soft_cap, suppressed)
     }
 
     pub(super) fn input(&self, slot: Slot, norm: Option<&Norm>) -> Result<Input, DeviceError> {
@@ -273,7 +267,8 @@ impl Lowering<'_> {
         let grid = [pairs.div_ceil(LINEAR_WARPS), input.rows.div_ceil(group).max(1), 1];
         let (file, kernel) = (format!("linear_{name}"), format!("linear_{name}_{group}"));
         let shared_bytes = group * LINEAR_STAGED_BYTES;
-        self.launch_shared((&file, &kernel), grid, 32 * LINEAR_WARPS, shared_bytes, &params)
+        let shared = (shared_bytes, shared_bytes);
+        self.launch_shared((&file, &kernel), grid, 32 * LINEAR_WARPS, shared, &params)
     }
 
     pub(super) fn matrix_part(

@@ -22,9 +22,7 @@ mod workspace;
 use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot, VectorId};
 
-use self::attention::Qkv;
 pub(crate) use self::delta_net::DeltaState;
-use self::experts::Mixture;
 use self::gate_rows::Ungated;
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::operands::Normed;
@@ -45,9 +43,7 @@ pub(crate) struct Lowering<'a> {
     resources: &'a Resources,
     program: &'a Program,
     launches: Vec<Launch>,
-    workspace: &'a Workspace,
-    /// Address of the workspace.
-    base: Address,
+    workspace: &'a mut Workspace,
     /// The slot that the latest kernels wrote packed instead of plain, and its packed rows.
     packed: Option<(Slot, PackedRef)>,
     /// The rows that are packed as a norm's input.
@@ -55,8 +51,8 @@ pub(crate) struct Lowering<'a> {
     /// Which of the two buffers holds the factors of the last norm.
     factors: bool,
     /// Set if the next attention finishes query, key and value from the products itself: their
-    /// slot, and how to finish them.
-    unappended: Option<(Slot, HeadRef, DeferredSplits)>,
+    /// slot, the products, and how to finish them.
+    unappended: Option<(Slot, Address, HeadRef, DeferredSplits)>,
     /// Set if the next op is the gate of a mixer's result that is not finished.
     ungated: Option<Ungated>,
     /// Use WGMMA kernels for more than 8 rows of x, or 5 and more if K > 3,072 and there are more
@@ -80,14 +76,14 @@ pub(crate) fn runs(kind: OpKind) -> bool {
 }
 
 impl<'a> Lowering<'a> {
-    /// Lowers with a workspace at `base`.
+    /// Lowers with the addresses of a workspace, whose areas grow to the sizes that are used.
     pub(crate) fn new(
         device: &'a str,
         context: &'a Context,
         kernels: &'a mut Kernels,
         resources: &'a Resources,
         program: &'a Program,
-        (workspace, base): (&'a Workspace, Address),
+        workspace: &'a mut Workspace,
         warpgroups: bool,
     ) -> Self {
         Self {
@@ -98,7 +94,6 @@ impl<'a> Lowering<'a> {
             program,
             launches: Vec::new(),
             workspace,
-            base,
             packed: None,
             normed: None,
             factors: false,
@@ -148,91 +143,19 @@ impl Lowering<'_> {
             return Err(self.unsupported(kind.to_string()));
         }
         match op {
-            Op::Embed { table, scale, x } => {
-                let table = self.resources.matrix(*table)?;
-                if !table.usage.gather {
-                    return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
-                }
-                self.embed(table, *scale, *x)
-            }
-            Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
-                // Of the attention that reads these queries.
-                let position_scale = later.iter().find_map(|op| match op {
-                    Op::Attention { q: its, position_scale, .. } if its == q => *position_scale,
-                    _ => None,
-                });
-                let is_next = matches!(
-                    later.first(),
-                    Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
-                );
-                self.qkv(&Qkv {
-                    x: *x,
-                    norm,
-                    query,
-                    query_norm: *query_norm,
-                    keys: keys.as_ref(),
-                    rope: *rope,
-                    shape: *shape,
-                    layer: *layer,
-                    q: *q,
-                    position_scale,
-                    attends_next: is_next && keys.is_some() && position_scale.is_none(),
-                })
-            }
-            // The queries have their position's scale.
-            Op::Attention { q, shape, layer, scale, window, out, .. } => {
-                let slots = (*q, *out, self.is_packed(later, *out)?);
-                self.attention(slots, (*shape, *layer), *scale, *window)
-            }
-            Op::Project { y, linear, post_norm, scale, x } => {
-                self.project(*y, linear, (post_norm.as_ref(), *scale), *x, next_norm(later, *x))
-            }
-            Op::GateUp { x, norm, gate, up, activation, h } => {
-                let mut input = self.input(*x, Some(norm))?;
-                input.next_pages = self.next_pages(later)?;
-                let h = (*h, self.is_packed(later, *h)?);
-                self.gate_up(&input, (gate, up), *activation, h)
-            }
-            Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
-                self.short_conv((*x, norm, *out), input, (*kernel, *taps), *layer)
-            }
-            Op::DeltaNet { .. } => self.delta_net(op, later),
-            Op::Gate { x, norm, linear, activation, y } => {
-                self.gate((*x, norm, *y), linear, *activation, later)
-            }
-            Op::LayerInputs { x, table, table_scale, projection, norm, e } => {
-                self.layer_inputs((*x, *e), (*table, *table_scale), projection, norm)
-            }
-            Op::GateInput { x, linear, activation, e, first, h } => {
-                self.gate_input((*x, *e, *h), (linear, *activation, *first), later)
-            }
-            Op::Experts {
-                x,
-                norm,
-                router,
-                selection_bias,
-                score,
-                used,
-                gate,
-                up,
-                down,
-                activation,
-            } => self.experts(&Mixture {
-                x: *x,
-                norm,
-                router: *router,
-                selection_bias: *selection_bias,
-                score: *score,
-                used: *used,
-                matrices: [*gate, *up, *down],
-                activation: *activation,
-                next: next_norm(later, *x),
-            }),
-            Op::Head { x, norm, linear, soft_cap, suppressed } => {
-                self.head(*x, norm, linear)?;
-                self.bound_logits(*soft_cap, suppressed)
-            }
-            Op::Hidden { .. } => Err(self.unsupported(OpKind::Hidden.to_string())),
+            Op::Embed(op) => self.embed(op),
+            Op::Qkv(op) => self.qkv(op, later),
+            Op::Attention(op) => self.attention(op, later),
+            Op::Project(op) => self.project(op, later),
+            Op::GateUp(op) => self.gate_up(op, later),
+            Op::ShortConv(op) => self.short_conv(op),
+            Op::DeltaNet(op) => self.delta_net(op, later),
+            Op::Gate(op) => self.gate(op, later),
+            Op::LayerInputs(op) => self.layer_inputs(op),
+            Op::GateInput(op) => self.gate_input(op, later),
+            Op::Experts(op) => self.experts(op, later),
+            Op::Head(op) => self.head(op),
+            Op::Hidden(_) => Err(self.unsupported(OpKind::Hidden.to_string())),
             Op::Sample => self.sample(),
         }
     }
@@ -240,8 +163,8 @@ impl Lowering<'_> {
     /// Whether the next op needs a slot packed: it projects that slot on tensor cores.
     fn is_packed(&self, later: &[Op], slot: Slot) -> Result<bool, DeviceError> {
         match later.first() {
-            Some(Op::Project { y, linear, .. }) if *y == slot => {
-                Ok(on_tensor_cores(self.resources.matrix(linear.matrix)?.ty))
+            Some(Op::Project(op)) if op.y == slot => {
+                Ok(on_tensor_cores(self.resources.matrix(op.linear.matrix)?.ty))
             }
             _ => Ok(false),
         }
@@ -283,8 +206,8 @@ impl Lowering<'_> {
     fn slot(&self, slot: Slot) -> Result<(Address, u32), DeviceError> {
         let index = slot.0 as usize;
         let desc = self.program.slots.get(index).ok_or_else(|| unknown(&slot))?;
-        let offset = self.workspace.slots.get(index).ok_or_else(|| unknown(&slot))?;
-        Ok((self.base + *offset as u64, desc.width))
+        let address = self.workspace.slot(index).ok_or_else(|| unknown(&slot))?;
+        Ok((address, desc.width))
     }
 
     /// Address of a vector of `len` numbers.
@@ -294,9 +217,10 @@ impl Lowering<'_> {
         Ok(vector.memory.address())
     }
 
-    /// Address of an area of the workspace.
-    fn at(&self, area: Area) -> Address {
-        self.base + self.workspace.offset(area) as u64
+    /// Address of `numbers` products for each row.
+    fn products(&mut self, numbers: u32) -> Address {
+        let rows = self.program.max_rows as usize;
+        self.workspace.at(Area::Products, 4 * rows * numbers as usize)
     }
 
     fn step(&self) -> Result<StepRef, DeviceError> {
@@ -338,23 +262,12 @@ impl Lowering<'_> {
         threads: u32,
         params: &P,
     ) -> Result<(), DeviceError> {
-        self.launch_shared(kernel, grid, threads, 0, params)
+        self.launch_shared(kernel, grid, threads, (0, 0), params)
     }
 
+    /// Adds a launch with dynamic shared memory, of a kernel that is allowed the second number of
+    /// bytes: the launches of one kernel may need different amounts.
     fn launch_shared<P: Pod>(
-        &mut self,
-        kernel: (&str, &str),
-        grid: [u32; 3],
-        threads: u32,
-        shared_bytes: u32,
-        params: &P,
-    ) -> Result<(), DeviceError> {
-        self.launch_of_any_size(kernel, grid, threads, (shared_bytes, shared_bytes), params)
-    }
-
-    /// Adds a launch with dynamic shared memory of a kernel that is allowed `max_shared_bytes` of
-    /// it: the launches of one kernel may need different amounts.
-    fn launch_of_any_size<P: Pod>(
         &mut self,
         kernel: (&str, &str),
         grid: [u32; 3],
@@ -384,25 +297,22 @@ impl Lowering<'_> {
 
 /// The norm at the beginning of the next op that reads `x`.
 fn next_norm(later: &[Op], x: Slot) -> Option<Norm> {
-    later.iter().find_map(|op| match op {
-        Op::Qkv { x: its, norm, .. }
-        | Op::GateUp { x: its, norm, .. }
-        | Op::Experts { x: its, norm, .. }
-        | Op::ShortConv { x: its, norm, .. }
-        | Op::DeltaNet { x: its, norm, .. }
-        | Op::Gate { x: its, norm, .. }
-        | Op::Head { x: its, norm, .. }
-            if *its == x =>
-        {
-            Some(Some(*norm))
-        }
-        Op::Project { x: its, .. } | Op::Embed { x: its, .. } | Op::Experts { x: its, .. }
-            if *its == x =>
-        {
-            Some(None)
-        }
-        _ => None,
-    })?
+    let next = later.iter().find_map(|op| {
+        let (its, norm) = match op {
+            Op::Qkv(op) => (op.x, Some(op.norm)),
+            Op::GateUp(op) => (op.x, Some(op.norm)),
+            Op::Experts(op) => (op.x, Some(op.norm)),
+            Op::ShortConv(op) => (op.x, Some(op.norm)),
+            Op::DeltaNet(op) => (op.x, Some(op.norm)),
+            Op::Gate(op) => (op.x, Some(op.norm)),
+            Op::Head(op) => (op.x, Some(op.norm)),
+            Op::Project(op) => (op.x, None),
+            Op::Embed(op) => (op.x, None),
+            _ => return None,
+        };
+        (its == x).then_some(norm)
+    });
+    next.flatten()
 }
 
 fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {

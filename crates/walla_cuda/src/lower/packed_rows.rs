@@ -31,12 +31,12 @@ pub(super) fn group_rows(rows: u32, width: u32) -> u32 {
 
 /// Sums of squares per row: one for each tile that contributes, padded with zeros to a multiple of
 /// four.
-pub(super) fn squares_count(width: u32) -> u32 {
+fn squares_count(width: u32) -> u32 {
     width.div_ceil(repack::TILE_ROWS as u32).next_multiple_of(4)
 }
 
 /// Describes packed rows at an address.
-pub(super) fn packed(rows: Address, (max_rows, width): (u32, u32), is_normed: bool) -> PackedRef {
+fn packed(rows: Address, (max_rows, width): (u32, u32), is_normed: bool) -> PackedRef {
     PackedRef {
         rows,
         segments: width.div_ceil(repack::SEGMENT as u32),
@@ -70,9 +70,8 @@ impl Lowering<'_> {
             return Ok(operand(rows));
         }
         let is_normed = input.norm.is_some();
-        let at = self.at(if is_normed { Area::PackedNormed } else { Area::Packed });
-        let shape = (self.program.max_rows, input.width);
-        let rows = packed(at, shape, is_normed);
+        let area = if is_normed { Area::PackedNormed } else { Area::Packed };
+        let rows = self.packed_rows(area, input.width, is_normed);
         let pack_factors = if is_normed { self.factors(self.factors) } else { 0 };
         let params = PackParams {
             x: input.x,
@@ -85,6 +84,7 @@ impl Lowering<'_> {
         let grid = [self.program.max_rows, 1, 1];
         self.launch(("pack", "pack"), grid, 256, &params)?;
         let operand = Normed { pack_factors, ..operand(rows) };
+        // Further products of the same norm read these rows instead of packing them again.
         if is_normed {
             self.normed = Some(operand);
         }
@@ -92,46 +92,58 @@ impl Lowering<'_> {
     }
 
     /// The packed rows that a projection writes for the next norm.
-    pub(super) fn next_normed(&self, slot: Slot, norm: &Norm) -> Result<Normed, DeviceError> {
+    pub(super) fn next_normed(&mut self, slot: Slot, norm: &Norm) -> Result<Normed, DeviceError> {
         let (_, width) = self.slot(slot)?;
-        let at = self.at(Area::PackedNormed);
-        let squares = self.at(Area::Squares);
+        let count = squares_count(width);
+        let squares_bytes = 4 * self.program.max_rows as usize * count as usize;
         Ok(Normed {
             slot,
             norm: self.resources.vector(norm.weight)?.memory.address(),
-            rows: packed(at, (self.program.max_rows, width), true),
+            rows: self.packed_rows(Area::PackedNormed, width, true),
             pack_factors: self.factors(self.factors),
-            squares: Some((squares, squares_count(width))),
+            squares: Some((self.workspace.at(Area::Squares, squares_bytes), count)),
             has_factors: false,
         })
     }
 
     /// The packed rows that `add_norm` writes for the next norm, with their exact factors.
-    pub(super) fn exactly_normed(&self, slot: Slot, norm: &Norm) -> Result<Normed, DeviceError> {
+    pub(super) fn exactly_normed(
+        &mut self,
+        slot: Slot,
+        norm: &Norm,
+    ) -> Result<Normed, DeviceError> {
         Ok(Normed { squares: None, ..self.next_normed(slot, norm)? })
     }
 
     /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
     /// while the other is written.
-    pub(super) fn factors(&self, second: bool) -> Address {
-        let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
-        self.at(Area::Factors) + half
+    pub(super) fn factors(&mut self, second: bool) -> Address {
+        let area = if second { Area::OtherFactors } else { Area::Factors };
+        self.workspace.at(area, 4 * self.program.max_rows as usize)
+    }
+
+    /// Packed rows in an area.
+    pub(super) fn packed_rows(&mut self, area: Area, width: u32, is_normed: bool) -> PackedRef {
+        let rows = self.program.max_rows;
+        let at = self.workspace.at(area, packed_bytes(rows, width));
+        packed(at, (rows, width), is_normed)
     }
 
     /// Gathers the rows that outputs refer to into contiguous rows.
     pub(super) fn gather(&mut self, input: &Input, x: &Normed) -> Result<Normed, DeviceError> {
-        let shape = (input.rows, input.width);
-        let rows =
-            PackedRef { scale: x.rows.scale, ..packed(self.at(Area::Gathered), shape, true) };
         let (squares, squares_count) = x.squares.unwrap_or_default();
+        let max_rows = self.program.max_rows;
+        let squares_bytes = 4 * max_rows as usize * squares_count as usize;
+        let squares_to = self.workspace.at(Area::GatheredSquares, squares_bytes);
+        let factors_bytes = 4 * input.rows as usize;
+        let pack_factors_to = self.workspace.at(Area::GatheredPackFactors, factors_bytes);
+        let at = self.workspace.at(Area::Gathered, packed_bytes(max_rows, input.width));
+        let shape = (input.rows, input.width);
+        let rows = PackedRef { scale: x.rows.scale, ..packed(at, shape, true) };
         let gathered = Normed {
             rows,
-            pack_factors: if squares == 0 {
-                x.pack_factors
-            } else {
-                self.at(Area::GatheredPackFactors)
-            },
-            squares: x.squares.map(|(_, count)| (self.at(Area::GatheredSquares), count)),
+            pack_factors: if squares == 0 { x.pack_factors } else { pack_factors_to },
+            squares: x.squares.map(|(_, count)| (squares_to, count)),
             ..*x
         };
         let params = GatherParams {
@@ -139,11 +151,11 @@ impl Lowering<'_> {
             from: x.rows,
             to: rows,
             squares,
-            squares_to: self.at(Area::GatheredSquares),
+            squares_to,
             pack_factors: x.pack_factors,
-            pack_factors_to: self.at(Area::GatheredPackFactors),
+            pack_factors_to,
             squares_count,
-            rows_last: self.program.max_rows - 1,
+            rows_last: max_rows - 1,
         };
         self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?;
         Ok(gathered)

@@ -74,7 +74,7 @@ impl Lowering<'_> {
 
     /// Parameters of a launch, except the parameters that depend on the tiling.
     fn gemm_params(
-        &self,
+        &mut self,
         input: &Input,
         x: &Normed,
         parts: &[Part<'_>],
@@ -180,10 +180,11 @@ impl Lowering<'_> {
                 first_stage: tiling.first_stages(product.segments),
             })
         } else {
+            let (partials_bytes, arrivals_bytes) = tiling.partials(product.tiles);
             Params::Sm80(GemmSm80Params {
                 gemm,
-                partials: self.at(Area::SplitSums),
-                arrivals: self.at(Area::SplitArrivals),
+                partials: self.workspace.at(Area::SplitSums, partials_bytes),
+                arrivals: self.workspace.at(Area::SplitArrivals, arrivals_bytes),
                 by_output,
                 rows_last,
                 teams: tiling.teams,
@@ -231,7 +232,7 @@ impl Lowering<'_> {
         let params = GemmSm90Params {
             gemm: self.gemm_params(input, &x, parts, epilogue, (product.tiles, order))?,
             next_pages: input.next_pages,
-            workspace: self.at(Area::SplitSums),
+            workspace: self.workspace.at(Area::SplitSums, cut.sums_bytes(product, order)),
             deferred_stride: if let Epilogue::Defer(stride) = epilogue { *stride } else { 0 },
             full_wave_tiles: cut.full_wave_tiles.unwrap_or_default(),
             weight_depth: cut.depth,
@@ -245,6 +246,7 @@ impl Lowering<'_> {
             cluster: cut.cluster(),
             ..found.launch(cut.grid, cut.threads, &Params::Sm90(params))
         };
+        // The product itself cannot share a launch then: its reduction follows it.
         let launch = if cut.splits == Splits::Workspace {
             self.launches.push(launch);
             self.splitk_reduce(product, &params)?
@@ -304,26 +306,6 @@ impl Lowering<'_> {
             ..launch
         };
         Ok(function.and_then(pair).map(launch))
-    }
-
-    /// Bytes of the split-K workspace and its arrival counters for a launch's matrices among their
-    /// op's, with rows as for [`OrderedProduct::of`].
-    pub(super) fn split_bytes(
-        (gpu, warpgroups): (&GpuFacts, bool),
-        matrices: (&[&Matrix], &[&Matrix]),
-        rows: (u32, u32),
-        mode: LinearMode,
-    ) -> (usize, usize) {
-        let ordered = OrderedProduct::of(gpu, matrices, rows, mode.is_gate());
-        let Some(OrderedProduct { product, order, .. }) = ordered else { return (0, 0) };
-        let (sums, arrivals) = Tiling::of(&product, &order, gpu)
-            .map(|tiling| tiling.partials(product.tiles))
-            .unwrap_or_default();
-        let reducer =
-            if mode == LinearMode::Add { SplitKReducer::Kernel } else { SplitKReducer::None };
-        let cut = warpgroups.then(|| Sm90Tiling::of(&product, &order, gpu, reducer)).flatten();
-        let workspace = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
-        (sums.max(workspace), arrivals)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sampler.
 
 use walla_device::step::mask_words;
-use walla_device::{BufferId, DeviceError, Program};
+use walla_device::{BufferId, DeviceError};
 
 use super::{Area, Lowering};
 use crate::params::{Address, SampleParams};
@@ -26,20 +26,6 @@ fn group_bits(vocab: u32) -> u32 {
     threads.div_ceil(DRAW_THREADS).next_power_of_two().ilog2()
 }
 
-/// Areas of a sampling program, and their bytes.
-pub(super) fn areas(program: &Program) -> [(Area, usize); 5] {
-    let outputs = program.max_outputs as usize;
-    let chunks = outputs * program.vocab.div_ceil(CHUNK) as usize;
-    let groups = chunks * (SCAN_THREADS >> group_bits(program.vocab)) as usize;
-    [
-        (Area::SampleScores, 4 * outputs * program.vocab as usize),
-        (Area::SampleStats, STATS_BYTES * chunks),
-        (Area::SampleGroups, 4 * groups),
-        (Area::SampleLikely, 4 * groups),
-        (Area::SampleArrivals, 4),
-    ]
-}
-
 impl Lowering<'_> {
     /// Address of the mask block.
     fn masks(&self, masks: BufferId) -> Result<Address, DeviceError> {
@@ -62,6 +48,11 @@ impl Lowering<'_> {
             Some(masks) => self.masks(masks)?,
             None => 0,
         };
+        let outputs = self.program.max_outputs as usize;
+        let all_chunks = outputs * chunks as usize;
+        let groups_bytes = 4 * all_chunks * (SCAN_THREADS >> group_bits) as usize;
+        let scores_bytes = 4 * outputs * self.program.vocab as usize;
+        let arrivals = self.workspace.at(Area::SampleArrivals, 4);
         let tells_host = self.resources.is_mapped(self.resources.buffer(self.program.results)?);
         let params = SampleParams {
             step: self.step()?,
@@ -69,12 +60,12 @@ impl Lowering<'_> {
             logits: self.resources.buffer(self.program.logits)?.address(),
             last_sampled: cache.last_sampled.address(),
             recent: cache.recent.address(),
-            scores: self.at(Area::SampleScores),
-            stats: self.at(Area::SampleStats),
-            groups: self.at(Area::SampleGroups),
-            likely: self.at(Area::SampleLikely),
+            scores: self.workspace.at(Area::SampleScores, scores_bytes),
+            stats: self.workspace.at(Area::SampleStats, STATS_BYTES * all_chunks),
+            groups: self.workspace.at(Area::SampleGroups, groups_bytes),
+            likely: self.workspace.at(Area::SampleLikely, groups_bytes),
             masks,
-            arrivals: if tells_host { self.at(Area::SampleArrivals) } else { 0 },
+            arrivals: if tells_host { arrivals } else { 0 },
             step_ring: self.step_ring()?,
             vocab: self.program.vocab,
             group_bits,
@@ -83,7 +74,8 @@ impl Lowering<'_> {
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?;
         // One more block prefetches the next step's block.
-        self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)
+        let shared = (BINS_BYTES, BINS_BYTES);
+        self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, shared, &params)
     }
 }
 

@@ -9,7 +9,7 @@ mod tests;
 
 use walla_device::GpuFacts;
 
-use super::kernel::{Kernel, SHARED_OF_DRIVER, SHARED_STATIC};
+use super::kernel::{Kernel, fits};
 use super::order::Order;
 
 /// Rows of x per tensor-core instruction.
@@ -105,9 +105,7 @@ impl Tiling {
 
     /// Whether `resident` blocks fit on a multiprocessor.
     fn fits(&self, resident: u32, gpu: &GpuFacts) -> bool {
-        let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
-        let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
-        each * u64::from(resident) <= all
+        fits(self.shared_bytes, resident, gpu)
     }
 
     /// Bytes of the split-K workspace, if splits are in separate blocks, and of its arrival

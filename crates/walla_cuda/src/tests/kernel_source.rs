@@ -284,3 +284,44 @@ fn tiles_and_segments_match_the_kernels() {
     assert_eq!(source.constant("TILE_ROWS"), crate::repack::TILE_ROWS as u32);
     assert_eq!(source.constant("SEGMENT"), crate::repack::SEGMENT as u32);
 }
+
+/// Fields of a structure in a source of Rust or CUDA, in order, without their types.
+fn fields(text: &str, name: &str) -> Vec<String> {
+    let body = text.split(&format!("struct {name} {{\n")).nth(1).unwrap_or_default();
+    let lines = body.split("\n}").next().unwrap_or_default().lines();
+    let code = lines.map(|line| line.split("//").next().unwrap_or_default().trim());
+    let declared = code.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let name_of = |line: &str| match line.strip_prefix("pub ") {
+        Some(rest) => rest.split(':').next().map(str::to_owned),
+        None => line
+            .split_whitespace()
+            .nth(1)
+            .map(|name| name.split(['[', ';']).next().unwrap_or_default().to_owned()),
+    };
+    declared.filter_map(name_of).collect()
+}
+
+/// The sizes are asserted by both sides, so only an exchange of two fields could go unnoticed.
+#[test]
+fn fields_of_steps_have_the_order_of_the_kernels() {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let read = |path: &str| std::fs::read_to_string(format!("{folder}/../{path}")).unwrap();
+    let (host, kernels) = (read("walla_device/src/step.rs"), read("../kernels/step/step.cuh"));
+    for (name, count) in [
+        ("StepHeader", 8),
+        ("StepRow", 8),
+        ("OutputRow", 20),
+        ("BiasRow", 2),
+        ("ResultHeader", 7),
+        ("ResultRow", 4),
+        ("Candidate", 2),
+    ] {
+        let (host, kernel) = (fields(&host, name), fields(&kernels, name));
+        assert_eq!((host.len(), kernel.len()), (count, count), "{name}: {host:?} {kernel:?}");
+        for (host, kernel) in host.iter().zip(&kernel) {
+            // A field that only one side uses is reserved on the other.
+            let is_reserved = kernel.starts_with("reserved");
+            assert!(host == kernel || is_reserved, "{name}: {host} and {kernel}");
+        }
+    }
+}

@@ -160,12 +160,9 @@ impl CudaDevice {
         let reads_weights = name != "embed";
         let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));
-        let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);
-        let reads_pages = layers.filter_map(|layer| match layer {
-            crate::resources::LayerMemory::Kv { keys, .. } => Some(keys.address()),
-            crate::resources::LayerMemory::States { .. } => None,
-        });
-        let reads_pages = reads_pages.into_iter().any(has);
+        // Recurrent layers have a single block.
+        let mut layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);
+        let reads_pages = layers.any(|layer| layer.len() > 1 && has(layer[0].address()));
         KernelOfProgram {
             weight_bytes: read.map(|m| m.memory.bytes() as u64).sum(),
             reads_pages,

@@ -1,6 +1,6 @@
 //! Computes the time of each run from records of calls and device work. Pure: no clock, no device.
 
-use crate::driver::cupti::{Activity, Record};
+use crate::driver::cupti::Record;
 
 /// Device work of one run: a kernel, a copy or a fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +39,9 @@ impl Run {
 /// A message: a window started no device work, or other kernels than the first window (times of
 /// runs cannot be compared then).
 pub(super) fn runs(records: &[Record], windows: &[(u64, u64)]) -> Result<Vec<Run>, String> {
-    let mut ran: Vec<&Record> =
-        records.iter().filter(|record| record.activity != Activity::Call).collect();
+    let (mut ran, mut calls): (Vec<&Record>, Vec<&Record>) =
+        records.iter().partition(|record| record.work.is_some());
     ran.sort_by_key(|record| record.correlation);
-    let mut calls: Vec<&Record> =
-        records.iter().filter(|record| record.activity == Activity::Call).collect();
     calls.sort_by_key(|call| call.begin_nanos);
     let mut runs: Vec<Run> = Vec::with_capacity(windows.len());
     for (i, (from, to)) in windows.iter().enumerate() {
@@ -77,12 +75,7 @@ fn run(mut started: Vec<&Record>) -> Run {
     started.sort_by_key(|record| (record.begin_nanos, record.end_nanos));
     let begin = started.first().map_or(0, |record| record.begin_nanos);
     let piece = |record: &Record| Piece {
-        name: match &record.activity {
-            Activity::Kernel(name) => name.clone(),
-            Activity::Copy(_) => "copy".to_owned(),
-            Activity::Fill(_) => "fill".to_owned(),
-            Activity::Call => "call".to_owned(),
-        },
+        name: record.work.clone().unwrap_or_default(),
         begin_nanos: record.begin_nanos - begin,
         end_nanos: record.end_nanos.saturating_sub(begin),
     };
@@ -93,28 +86,25 @@ fn run(mut started: Vec<&Record>) -> Run {
 mod tests {
     use super::*;
 
-    fn record(activity: Activity, begin_nanos: u64, end_nanos: u64, correlation: u32) -> Record {
-        Record { activity, begin_nanos, end_nanos, correlation }
-    }
-
-    fn kernel(name: &str) -> Activity {
-        Activity::Kernel(name.to_owned())
+    fn record(work: &str, begin_nanos: u64, end_nanos: u64, correlation: u32) -> Record {
+        let work = (work != "call").then(|| work.to_owned());
+        Record { work, begin_nanos, end_nanos, correlation }
     }
 
     #[test]
     fn kernels_of_a_graph_belong_to_the_call_that_launched_it() {
         let records = [
             // A flush before each run, outside of the windows.
-            record(Activity::Call, 5, 6, 1),
-            record(Activity::Fill(64), 100, 200, 1),
-            record(Activity::Call, 10, 12, 2),
-            record(kernel("b"), 260, 300, 2),
-            record(kernel("a"), 210, 250, 2),
-            record(Activity::Call, 25, 26, 3),
-            record(Activity::Fill(64), 310, 400, 3),
-            record(Activity::Call, 30, 31, 4),
-            record(kernel("a"), 410, 450, 4),
-            record(kernel("b"), 445, 520, 4),
+            record("call", 5, 6, 1),
+            record("fill", 100, 200, 1),
+            record("call", 10, 12, 2),
+            record("b", 260, 300, 2),
+            record("a", 210, 250, 2),
+            record("call", 25, 26, 3),
+            record("fill", 310, 400, 3),
+            record("call", 30, 31, 4),
+            record("a", 410, 450, 4),
+            record("b", 445, 520, 4),
         ];
         let runs = runs(&records, &[(9, 20), (29, 40)]).unwrap();
         assert_eq!(runs.iter().map(Run::span_nanos).collect::<Vec<_>>(), [90, 110]);
@@ -126,10 +116,10 @@ mod tests {
     #[test]
     fn runs_of_other_kernels_are_refused() {
         let records = [
-            record(Activity::Call, 10, 11, 1),
-            record(kernel("a"), 20, 30, 1),
-            record(Activity::Call, 40, 41, 2),
-            record(kernel("b"), 50, 60, 2),
+            record("call", 10, 11, 1),
+            record("a", 20, 30, 1),
+            record("call", 40, 41, 2),
+            record("b", 50, 60, 2),
         ];
         let windows = [(9, 12), (39, 42)];
         assert!(runs(&records, &windows).unwrap_err().contains("other kernels"));

@@ -3,7 +3,7 @@
 use half::f16;
 use walla_device::{
     CacheLayer, DeltaShape, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse,
-    Norm, Op, RopeDesc, RopeId, Slot, SlotDesc, VectorId,
+    Norm, Op, RopeDesc, RopeId, Slot, SlotDesc, VectorId, op,
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
@@ -327,20 +327,20 @@ impl Model {
         let head = Linear { bias: None, ..head };
         let poisoned = shape.poison.map(|its| b.poisoned_table(its, shape.vocab, shape.width));
         let table = poisoned.unwrap_or(head.matrix);
-        let mut ops = vec![Op::Embed { table, scale: 8.0, x: X }];
+        let mut ops = vec![Op::Embed(op::Embed { table, scale: 8.0, x: X })];
         let mut layers = vec![];
         if let Some(part) = shape.layer_inputs {
             let width = part * shape.layers;
             let [ty, ..] = shape.types;
             let table = b.linear(ty, shape.vocab, width, GATHER).matrix;
-            ops.push(Op::LayerInputs {
+            ops.push(Op::LayerInputs(op::LayerInputs {
                 x: X,
                 table,
                 table_scale: 0.6,
                 projection: b.linear(ty, width, shape.width, MULTIPLY),
                 norm: b.norm(part),
                 e: INPUTS,
-            });
+            }));
         }
         for layer in 0..shape.layers {
             let is_odd = layer % 2 == 1;
@@ -358,14 +358,14 @@ impl Model {
                 layer_input(&mut b, shape, layer, part, &mut ops);
             }
         }
-        ops.push(Op::Head {
+        ops.push(Op::Head(op::Head {
             x: X,
             norm: b.norm(shape.width),
             linear: head,
             soft_cap: shape.bounded.then_some(3.0),
             // More than one launch takes.
             suppressed: if shape.bounded { (5..75).chain([514]).collect() } else { vec![] },
-        });
+        }));
         ops.push(Op::Sample);
         let heads = shape.heads.heads * shape.heads.head_dim;
         let values = shape.delta.map_or(1, |delta| delta.values());
@@ -406,7 +406,7 @@ fn attention(
     let head_norm = |b: &mut Builder<'_>| shape.head_norms.then(|| b.norm(head_dim));
     let [query_norm, key_norm] = [head_norm(b), head_norm(b)];
     let norm = b.norm(shape.width);
-    ops.push(Op::Qkv {
+    ops.push(Op::Qkv(op::Qkv {
         x: X,
         norm,
         query: b.linear(query, heads * head_dim, shape.width, MULTIPLY),
@@ -426,9 +426,9 @@ fn attention(
         shape: shape.heads,
         layer: layer_of_cache,
         q: Q,
-    });
+    }));
     let scale = 1.5 / (head_dim as f32).sqrt();
-    ops.push(Op::Attention {
+    ops.push(Op::Attention(op::Attention {
         q: Q,
         shape: shape.heads,
         layer: layer_of_cache,
@@ -436,18 +436,24 @@ fn attention(
         position_scale: shape.position_scale,
         window: shape.window,
         out: MIXED,
-    });
+    }));
     if shape.gates {
         let linear = b.linear(key, heads * head_dim, shape.width, MULTIPLY);
-        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: MIXED });
+        ops.push(Op::Gate(op::Gate {
+            x: X,
+            norm,
+            linear,
+            activation: Activation::Sigmoid,
+            y: MIXED,
+        }));
     }
-    ops.push(Op::Project {
+    ops.push(Op::Project(op::Project {
         y: MIXED,
         linear: b.linear(output, shape.width, heads * head_dim, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 1.0,
         x: X,
-    });
+    }));
 }
 
 fn convolution(
@@ -461,7 +467,7 @@ fn convolution(
     let width = shape.width;
     let [query, key, value, output, ..] = shape.types;
     layers.push(CacheLayer::ShortConv { width, taps });
-    ops.push(Op::ShortConv {
+    ops.push(Op::ShortConv(op::ShortConv {
         x: X,
         norm: b.norm(width),
         input: [query, key, value].map(|ty| b.linear(ty, width, width, MULTIPLY)),
@@ -469,9 +475,9 @@ fn convolution(
         taps,
         layer,
         out: CONV,
-    });
+    }));
     let linear = b.linear(output, width, width, MULTIPLY);
-    ops.push(Op::Project { y: CONV, linear, post_norm: None, scale: 1.0, x: X });
+    ops.push(Op::Project(op::Project { y: CONV, linear, post_norm: None, scale: 1.0, x: X }));
 }
 
 fn delta_net(
@@ -486,7 +492,7 @@ fn delta_net(
     let [query, key, value, output, ..] = shape.types;
     layers.push(CacheLayer::DeltaNet(delta));
     let norm = b.norm(width);
-    ops.push(Op::DeltaNet {
+    ops.push(Op::DeltaNet(op::DeltaNet {
         x: X,
         norm,
         shape: delta,
@@ -500,57 +506,57 @@ fn delta_net(
         head_norm: b.norm(delta.head_dim),
         layer,
         out: DELTA,
-    });
+    }));
     if shape.gates {
         let linear = b.linear(key, delta.values(), width, MULTIPLY);
-        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Silu, y: DELTA });
+        ops.push(Op::Gate(op::Gate { x: X, norm, linear, activation: Activation::Silu, y: DELTA }));
     }
     let linear = b.linear(output, width, delta.values(), MULTIPLY);
-    ops.push(Op::Project { y: DELTA, linear, post_norm: None, scale: 1.0, x: X });
+    ops.push(Op::Project(op::Project { y: DELTA, linear, post_norm: None, scale: 1.0, x: X }));
 }
 
 /// The layer's input, gated by the hidden state, and the scale of the layer's result.
 fn layer_input(b: &mut Builder<'_>, shape: &Shape, layer: u32, part: u32, ops: &mut Vec<Op>) {
     let [query, .., down, _] = shape.types;
-    ops.push(Op::GateInput {
+    ops.push(Op::GateInput(op::GateInput {
         x: X,
         linear: b.linear(query, part, shape.width, MULTIPLY),
         activation: shape.activation,
         e: INPUTS,
         first: layer * part,
         h: GATED,
-    });
-    ops.push(Op::Project {
+    }));
+    ops.push(Op::Project(op::Project {
         y: GATED,
         linear: b.linear(down, shape.width, part, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 0.7,
         x: X,
-    });
+    }));
 }
 
 fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
     let [.., gate, up, down, _] = shape.types;
     let norm = b.norm(shape.width);
-    ops.push(Op::GateUp {
+    ops.push(Op::GateUp(op::GateUp {
         x: X,
         norm,
         gate: b.linear(gate, shape.hidden, shape.width, MULTIPLY),
         up: b.linear(up, shape.hidden, shape.width, MULTIPLY),
         activation: shape.activation,
         h: H,
-    });
+    }));
     if shape.gates {
         let linear = b.linear(gate, 1, shape.width, MULTIPLY);
-        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: H });
+        ops.push(Op::Gate(op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: H }));
     }
-    ops.push(Op::Project {
+    ops.push(Op::Project(op::Project {
         y: H,
         linear: b.linear(down, shape.width, shape.hidden, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 1.0,
         x: X,
-    });
+    }));
 }
 
 fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>) {
@@ -560,7 +566,7 @@ fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>)
         feed_forward(b, shape, &mut shared);
     }
     let norm = match shared.first() {
-        Some(Op::GateUp { norm, .. }) => *norm,
+        Some(Op::GateUp(op::GateUp { norm, .. })) => *norm,
         _ => b.norm(width),
     };
     let project = shared.pop();
@@ -580,7 +586,7 @@ fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>)
         matrix(down, count * width, hidden),
     ];
     let [router, gate, up, down] = matrices;
-    ops.push(Op::Experts {
+    ops.push(Op::Experts(op::Experts {
         x: X,
         norm,
         router,
@@ -591,6 +597,6 @@ fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>)
         up,
         down,
         activation: shape.activation,
-    });
+    }));
     ops.extend(project);
 }

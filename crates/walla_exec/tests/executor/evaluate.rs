@@ -88,7 +88,7 @@ fn hidden_states_do_not_depend_on_the_other_texts_of_a_step() {
     let last = |texts: &[&[TokenId]]| {
         let (device, _) = cpu(FaultPlan::new(1));
         let options = LastHidden::options(EVALUATED.context_tokens, EVALUATED.max_rows);
-        let executor = Executor::load_hidden(device, &file, &model, options, &mut go_on).unwrap();
+        let executor = Executor::load(device, &file, &model, options, &mut go_on).unwrap();
         let mut hidden = LastHidden::new(executor).unwrap();
         let mut rows = vec![Vec::new(); texts.len()];
         hidden.run(texts, &mut |text, row| rows[text] = row.to_vec()).unwrap();

@@ -7,7 +7,7 @@ use walla_device::{DeviceError, KvType};
 use walla_doubles::faulty::{FaultHandle, FaultPlan, Faulty, VirtualClock};
 use walla_doubles::hash::{HashDevice, HashOptions};
 use walla_doubles::synth::{self, Mixture, Model};
-use walla_exec::{Completed, Draw, ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_exec::{Completed, Draw, ExecError, ExecOptions, Executor, Sequences, StepError, Target};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
@@ -26,6 +26,7 @@ pub const OPTIONS: ExecOptions = ExecOptions {
     mapped_results: true,
     kv_type: KvType::F16,
     ring: 3,
+    target: Target::Tokens,
 };
 
 /// The smallest model; the hash device reads only its sizes.

@@ -119,7 +119,7 @@ pub enum CallError {
         #[cfg_attr(feature = "serde", serde(skip, default = "recorded"))]
         reason: &'static str,
     },
-    /// The call is longer than [`CallLimits::max_bytes`](crate::CallLimits::max_bytes).
+    /// The call is longer than its [parser](crate::CallParser) allows.
     #[error("longer than {max_bytes} bytes")]
     TooLong {
         /// The limit.
@@ -169,10 +169,7 @@ fn recorded() -> &'static str {
 #[cfg(feature = "serde")]
 impl serde::Serialize for ActionError {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Refused { reason } => serializer.serialize_str(reason),
-            error => serializer.serialize_str(&error.to_string()),
-        }
+        serializer.collect_str(self)
     }
 }
 
@@ -189,6 +186,5 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 fn shorten(text: &str, max_bytes: usize) -> String {
-    let end = (0..=max_bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+    text.get(..text.floor_char_boundary(max_bytes)).unwrap_or_default().to_owned()
 }

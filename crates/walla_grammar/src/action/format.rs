@@ -150,22 +150,32 @@ impl CallFormat {
         }
     }
 
-    /// Whether a call is closed by a delimiter. Otherwise it ends with its last bracket.
-    #[must_use]
-    pub fn has_close(self) -> bool {
-        self.text(Delimiter::Close).is_some()
-    }
-
-    /// Whether a call may also open with `{` as the first byte of a reply that is not white space.
-    #[must_use]
-    pub fn opens_with_brace(self) -> bool {
-        self == Self::LlamaJson
-    }
-
     /// Maximum number of calls that the model writes in one reply; `None` without a limit.
     #[must_use]
     pub fn max_calls(self) -> Option<u32> {
         (self == Self::LlamaJson).then_some(1)
+    }
+
+    /// The text of a call in front of its arguments and behind them.
+    pub(crate) fn around(self, name: &str) -> (String, &'static str) {
+        match self {
+            Self::HermesJson | Self::Plain => {
+                (format!("\n{{\"name\": \"{name}\", \"arguments\": "), "}\n")
+            }
+            Self::LlamaJson => (format!("{{\"name\": \"{name}\", \"parameters\": "), "}"),
+            Self::MistralList | Self::Phi4 => {
+                (format!("{{\"name\": \"{name}\", \"arguments\": "), "}")
+            }
+            Self::MistralNamed => (name.to_owned(), ""),
+            Self::QwenXml => (format!("\n<function={name}>\n"), "</function>\n"),
+            Self::Lfm2 => (format!("{name}("), ")"),
+            Self::Gemma4 => (format!("call:{name}"), ""),
+        }
+    }
+
+    /// Whether calls are the items of a list.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Self::MistralList | Self::Phi4 | Self::Lfm2)
     }
 
     /// The text of a delimiter; `None` if the format has no such delimiter.

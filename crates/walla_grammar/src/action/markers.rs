@@ -133,7 +133,7 @@ impl CallMarkers {
     /// Whether a call may also open with `{` as the first byte of a reply that is not white space.
     #[must_use]
     pub fn opens_with_brace(&self) -> bool {
-        self.format.opens_with_brace()
+        self.format == CallFormat::LlamaJson
     }
 
     pub(crate) fn spelling(&self, delimiter: Delimiter) -> Option<Spelling> {

@@ -22,7 +22,7 @@ pub use format::CallFormat;
 pub use grammar::{GrammarOptions, GrammarStart, call_grammar, unmarked_start};
 pub use markers::{CallMarkers, Delimiter, MAX_DELIMITER_BYTES};
 pub use parser::unmarked;
-pub use parser::{CallLimits, CallParser, Input, Progress};
+pub use parser::{CallParser, Input, Progress};
 pub use reader::{CallReader, Piece, Sink, UnmarkedCalls};
 pub use render::{call_json, render};
 #[cfg(feature = "typed")]

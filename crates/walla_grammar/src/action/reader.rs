@@ -4,8 +4,8 @@ use walla_types::TokenId;
 
 use crate::unmarked::{Beginning, Closing, Syntax, beginning};
 use crate::{
-    ActionSet, CallError, CallLimits, CallMarkers, CallParser, Delimiter, Input,
-    MAX_DELIMITER_BYTES, MalformedCall, ParsedCall, Progress, unmarked_start,
+    ActionSet, CallError, CallMarkers, CallParser, Delimiter, Input, MAX_DELIMITER_BYTES,
+    MalformedCall, ParsedCall, Progress, unmarked_start,
 };
 
 /// The treatment of calls of known actions without the markers of the model's format.
@@ -123,7 +123,7 @@ impl CallReader {
     pub fn new(markers: CallMarkers) -> Self {
         Self {
             markers,
-            parser: CallParser::new(&markers, CallLimits::default()),
+            parser: CallParser::new(&markers, CallParser::MAX_BYTES),
             held: Vec::new(),
             text: Vec::new(),
             unmarked: None,
@@ -144,7 +144,7 @@ impl CallReader {
         held.clear();
         text.clear();
         let (markers, held, text) = (*markers, std::mem::take(held), std::mem::take(text));
-        let parser = CallParser::new(&markers, CallLimits { max_bytes });
+        let parser = CallParser::new(&markers, max_bytes);
         *self = Self { parser, held, text, unmarked, max_bytes, ..Self::new(markers) };
     }
 
@@ -186,6 +186,7 @@ impl CallReader {
     /// Takes a token of the reply, and passes its parts to `sink`.
     pub fn push(&mut self, token: TokenId, bytes: &[u8], sink: &mut Sink<'_>) {
         let delimiter = self.markers.of_token(token);
+        // No call without delimiters contains one: the open call was cut short.
         if delimiter == Some(Delimiter::Open) && self.is_open() && self.is_unmarked {
             self.tokens += 1;
             self.parser.finish();
@@ -291,6 +292,7 @@ impl CallReader {
 
     /// Searches a call in the held text, and releases what cannot be part of one.
     fn search(&mut self, sink: &mut Sink<'_>) {
+        // Before the search: closing markers of the last call are neither speech nor a new call.
         if let Some(closing) = self.closing {
             let (len, rest, is_open) = closing.read(&self.text);
             self.drop_range(0, len);
@@ -307,6 +309,7 @@ impl CallReader {
         let spoken =
             match [self.find_brace(), marker, unmarked].into_iter().flatten().min_by_key(|found| {
                 match found {
+                    // At one place a call that is there wins over one that may come.
                     Found::Call { begin, .. } => (*begin, 0),
                     Found::Perhaps(begin) => (*begin, 1),
                 }
@@ -349,6 +352,7 @@ impl CallReader {
             return Some(Found::Call { begin: at, end: at + marker.len(), syntax: None });
         }
         let longest = self.text.len().min(marker.len() - 1);
+        // The longest one, so that no byte of a marker is spoken.
         let begun = (1..=longest)
             .rev()
             .find(|&len| marker.get(..len).is_some_and(|part| self.text.ends_with(part)));

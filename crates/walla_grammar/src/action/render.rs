@@ -17,38 +17,25 @@ use crate::{CallFormat, Delimiter, ParsedCall};
 pub fn render(format: CallFormat, call: &ParsedCall) -> String {
     let [open, close, args, quote] =
         Delimiter::ALL.map(|delimiter| format.text(delimiter).unwrap_or_default());
-    let name = &call.name;
     let arguments = &call.arguments;
-    let object = || Style::Json.object(arguments);
-    match format {
-        CallFormat::HermesJson | CallFormat::Plain => {
-            format!("{open}\n{}\n{close}", call_json(name, arguments))
-        }
-        CallFormat::LlamaJson => format!("{{\"name\": \"{name}\", \"parameters\": {}}}", object()),
-        CallFormat::MistralList | CallFormat::Phi4 => {
-            format!("{open}[{{\"name\": \"{name}\", \"arguments\": {}}}]{close}", object())
-        }
-        CallFormat::MistralNamed => {
-            format!("{open}{name}{args}{}", object())
-        }
+    let (start, end) = format.around(&call.name);
+    let values = match format {
         CallFormat::QwenXml => {
-            let values = arguments
-                .iter()
-                .map(|(key, value)| format!("<parameter={key}>\n{}\n</parameter>\n", raw(value)));
-            let values: String = values.collect();
-            format!("{open}\n<function={name}>\n{values}</function>\n{close}")
+            let element =
+                |(key, value)| format!("<parameter={key}>\n{}\n</parameter>\n", raw(value));
+            arguments.iter().map(element).collect()
         }
         CallFormat::Lfm2 => {
-            let values: Vec<String> = arguments
-                .iter()
-                .map(|(key, value)| format!("{key}={}", Style::Python.value(value)))
-                .collect();
-            format!("{open}[{name}({})]{close}", values.join(", "))
+            let named = |(key, value)| format!("{key}={}", Style::Python.value(value));
+            arguments.iter().map(named).collect::<Vec<_>>().join(", ")
         }
-        CallFormat::Gemma4 => {
-            format!("{open}call:{name}{}{close}", Style::Gemma(quote).object(arguments))
-        }
-    }
+        CallFormat::Gemma4 => Style::Gemma(quote).object(arguments),
+        _ => Style::Json.object(arguments),
+    };
+    // A reply of Llama is its call.
+    let open = if format == CallFormat::LlamaJson { "" } else { open };
+    let (first, last) = if format.is_list() { ("[", "]") } else { ("", "") };
+    format!("{open}{first}{start}{args}{values}{end}{last}{close}")
 }
 
 /// A call as a JSON object of its name and arguments: [`CallFormat::Plain`] without delimiters.

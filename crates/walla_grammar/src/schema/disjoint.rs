@@ -70,6 +70,7 @@ impl Comparer<'_> {
     }
 
     fn are_parts_disjoint(&mut self, one: &Part, other: &Part, references: usize) -> bool {
+        // An unknown result counts as an overlap: it is refused, not accepted with wrong values.
         if !self.pay(1) {
             return false;
         }
@@ -116,6 +117,7 @@ impl Comparer<'_> {
                 Type::Integer(other) | Type::Number(other),
             ) => ranges(range, other, &At::root()).is_ok_and(|both| both.is_empty(true)),
             (Type::String(text), Type::String(other)) => {
+                // Lengths only: whether two patterns have a common text takes too long to find out.
                 let is_longer = |min: u64, max: Option<u64>| max.is_some_and(|max| min > max);
                 is_longer(text.min, other.max) || is_longer(other.min, text.max)
             }

@@ -23,10 +23,9 @@ const ANY: &str = "any";
 
 pub(super) fn emit(document: &Document, whitespace: JsonWhitespace) -> Value {
     let root = write(&document.root);
-    let mut definitions = Map::new();
-    for (index, schema) in document.definitions.iter().enumerate() {
-        definitions.insert(index.to_string(), write(schema));
-    }
+    let numbered = document.definitions.iter().enumerate();
+    let mut definitions: Map<String, Value> =
+        numbered.map(|(index, schema)| (index.to_string(), write(schema))).collect();
     definitions.insert(ANY.to_owned(), any_value());
     let mut object = match root {
         Value::Object(object) => object,
@@ -167,44 +166,39 @@ fn typed(ty: &Type) -> Vec<Value> {
     }
 }
 
+/// An object of the keywords that have a value.
+fn keywords<const COUNT: usize>(all: [(&str, Option<Value>); COUNT]) -> Value {
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
 fn array(items: &Items) -> Value {
-    let prefix: Vec<Value> = items.prefix.iter().map(write).collect();
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("array"));
-    if !prefix.is_empty() {
-        object.insert("prefixItems".to_owned(), json!(prefix));
-    }
-    let rest = optional(items.rest.as_deref());
-    object.insert("items".to_owned(), rest);
-    object.insert("minItems".to_owned(), json!(items.min));
-    object.extend(items.max.map(|max| ("maxItems".to_owned(), json!(max))));
-    Value::Object(object)
+    let prefix: Value = items.prefix.iter().map(write).collect();
+    keywords([
+        ("type", Some("array".into())),
+        ("prefixItems", Some(prefix).filter(|_| !items.prefix.is_empty())),
+        ("items", Some(optional(items.rest.as_deref()))),
+        ("minItems", Some(items.min.into())),
+        ("maxItems", items.max.map(Value::from)),
+    ])
 }
 
 fn object(fields: &Fields) -> Value {
-    let map = |list: &[(String, Schema)]| {
-        let schemas = list.iter().map(|(name, schema)| (name.clone(), write(schema)));
-        schemas.collect::<Map<String, Value>>()
+    let map = |list: &[(String, Schema)]| -> Value {
+        list.iter().map(|(name, schema)| (name.clone(), write(schema))).collect()
     };
-    let (properties, patterns) = (map(&fields.properties), map(&fields.patterns));
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("object"));
-    object.insert("properties".to_owned(), json!(properties));
-    if !patterns.is_empty() {
-        object.insert("patternProperties".to_owned(), json!(patterns));
-    }
-    let rest = optional(fields.rest.as_deref());
-    object.insert("additionalProperties".to_owned(), rest);
-    object.insert("required".to_owned(), json!(fields.required));
     // Counts that other keywords imply are left out: the library refuses some of them.
-    if fields.min > fields.required.len() as u64 {
-        object.insert("minProperties".to_owned(), json!(fields.min));
-    }
+    let min = Some(fields.min).filter(|&min| min > fields.required.len() as u64);
     let named = fields.properties.len() as u64;
-    if let Some(max) = fields.max.filter(|&max| !fields.is_closed() || max < named) {
-        object.insert("maxProperties".to_owned(), json!(max));
-    }
-    Value::Object(object)
+    let max = fields.max.filter(|&max| !fields.is_closed() || max < named);
+    keywords([
+        ("type", Some("object".into())),
+        ("properties", Some(map(&fields.properties))),
+        ("patternProperties", Some(map(&fields.patterns)).filter(|_| !fields.patterns.is_empty())),
+        ("additionalProperties", Some(optional(fields.rest.as_deref()))),
+        ("required", Some(json!(fields.required))),
+        ("minProperties", min.map(Value::from)),
+        ("maxProperties", max.map(Value::from)),
+    ])
 }
 
 fn any_of(mut options: Vec<Value>) -> Value {
@@ -224,12 +218,12 @@ fn integer(range: &Range) -> Vec<Value> {
         low <= high && !half.is_empty(true)
     });
     let written = halves.map(|(low, high)| {
-        let mut object = Map::new();
-        object.insert("type".to_owned(), json!("integer"));
-        object.insert("minimum".to_owned(), json!(low as i64));
-        object.insert("maximum".to_owned(), json!(high as i64));
-        object.extend(range.multiple_of.map(|multiple| ("multipleOf".to_owned(), exact(multiple))));
-        Value::Object(object)
+        keywords([
+            ("type", Some("integer".into())),
+            ("minimum", Some(json!(low as i64))),
+            ("maximum", Some(json!(high as i64))),
+            ("multipleOf", range.multiple_of.map(exact)),
+        ])
     });
     written.collect()
 }
@@ -250,12 +244,12 @@ fn number(range: &Range) -> Value {
         // Two bounds of many digits, which no parser distinguishes from the numbers between.
         return Value::Bool(false);
     }
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("number"));
-    object.insert("minimum".to_owned(), exact(range.min.unwrap_or(-MAX_NUMBER)));
-    object.insert("maximum".to_owned(), exact(range.max.unwrap_or(MAX_NUMBER)));
-    object.insert("multipleOf".to_owned(), exact(step));
-    Value::Object(object)
+    json!({
+        "type": "number",
+        "minimum": exact(range.min.unwrap_or(-MAX_NUMBER)),
+        "maximum": exact(range.max.unwrap_or(MAX_NUMBER)),
+        "multipleOf": exact(step),
+    })
 }
 
 /// A number as JSON.
@@ -265,11 +259,11 @@ fn exact(number: f64) -> Value {
 
 /// A schema has one keyword `pattern` and one keyword `format`.
 fn string(text: &Text) -> Value {
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("string"));
-    object.insert("minLength".to_owned(), json!(text.min));
-    object.extend(text.max.map(|max| ("maxLength".to_owned(), json!(max))));
-    let mut all = vec![Value::Object(object)];
+    let mut all = vec![keywords([
+        ("type", Some("string".into())),
+        ("minLength", Some(text.min.into())),
+        ("maxLength", text.max.map(Value::from)),
+    ])];
     all.extend(text.patterns.iter().map(|pattern| json!({"type": "string", "pattern": pattern})));
     all.extend(text.formats.iter().map(|format| json!({"type": "string", "format": format})));
     if all.len() == 1 { all.remove(0) } else { json!({"allOf": all}) }

@@ -6,6 +6,7 @@ use super::parse::check_counts;
 use super::place::At;
 use super::values;
 use crate::ConstraintError;
+use crate::work::limit;
 
 /// Combines the parts of all schemas. Then a schema has at most two parts: values, and another one.
 pub(super) fn merge(document: Document, max_nodes: usize) -> Result<Document, ConstraintError> {
@@ -29,14 +30,8 @@ type Stack<'s> = &'s [usize];
 impl Merger<'_> {
     fn count_node(&mut self) -> Result<(), ConstraintError> {
         self.nodes += 1;
-        if self.nodes <= self.max_nodes {
-            return Ok(());
-        }
-        Err(ConstraintError::TooLarge {
-            what: "the number of schemas after \"allOf\" and \"$ref\" are applied",
-            value: self.nodes as u64,
-            max_value: self.max_nodes as u64,
-        })
+        let what = "the number of schemas after \"allOf\" and \"$ref\" are applied";
+        limit(what, self.nodes as u64, self.max_nodes as u64)
     }
 
     /// Combines the parts of a schema and of the schemas in it.

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 use walla_grammar::{
-    ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Delimiter, Input,
-    MalformedCall, ParsedCall, Progress,
+    ActionSet, ActionSpec, CallFormat, CallMarkers, CallParser, Delimiter, Input, MalformedCall,
+    ParsedCall, Progress,
 };
 use walla_model::Gguf;
 use walla_model::tokenizer::{Tokenizer, Vocabulary};
@@ -317,7 +317,7 @@ pub fn read(
     markers: &CallMarkers,
     pieces: &[Piece],
     random: Option<&mut Random>,
-    limits: CallLimits,
+    limits: usize,
 ) -> (Parsed, Vec<u8>) {
     let mut parser = CallParser::new(markers, limits);
     let (mut calls, mut speech) = (Vec::new(), Vec::new());

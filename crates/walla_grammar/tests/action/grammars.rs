@@ -6,9 +6,9 @@ use crate::common::{MARKERS, Piece, Random, action, data, extended, plain, read,
 use serde_json::{Value, json};
 use walla_grammar::unmarked::Syntax;
 use walla_grammar::{
-    ActionError, ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, Compiler,
-    CompilerOptions, ConstraintError, Delimiter, Grammar, GrammarOptions, GrammarStart, ParsedCall,
-    Vocabulary, call_grammar, check, render, unmarked_start,
+    ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, Compiler, CompilerOptions,
+    ConstraintError, Delimiter, Grammar, GrammarOptions, GrammarStart, ParsedCall, Vocabulary,
+    call_grammar, check, render, unmarked_start,
 };
 use walla_model::Gguf;
 use walla_model::tokenizer::Tokenizer;
@@ -106,7 +106,7 @@ fn check_replies(
         let markers = CallMarkers::new(format, &setup.tokenizer);
         for start in [GrammarStart::Call, GrammarStart::BehindOpen] {
             let mut random = Random::new(seed * 4 + index as u64);
-            let options = GrammarOptions::new(start).with_max_calls(1 + random.below(3) as u32);
+            let options = GrammarOptions { start, max_calls: 1 + random.below(3) as u32 };
             let constraint = call_grammar(&markers, actions, options).unwrap();
             let grammar = setup.compiler.compile(&constraint).unwrap_or_else(|error| {
                 panic!("{format:?} {}: {error}\n{constraint:?}", json!(actions.tools()))
@@ -142,7 +142,7 @@ fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], max
         });
         format!("{:?} {}", markers.format(), text.collect::<String>())
     };
-    let (calls, speech) = read(markers, pieces, None, CallLimits { max_bytes: 1 << 20 });
+    let (calls, speech) = read(markers, pieces, None, 1 << 20);
     assert!(speech.trim_ascii().is_empty(), "{}: {speech:?}", shown());
     assert!(!calls.is_empty() && calls.len() <= max_calls, "{}", shown());
     for call in calls {
@@ -204,7 +204,7 @@ fn rendered_calls_are_allowed() {
         for format in CallFormat::ALL {
             for setup in setups() {
                 let markers = CallMarkers::new(format, &setup.tokenizer);
-                let options = GrammarOptions::new(GrammarStart::Call);
+                let options = GrammarOptions { start: GrammarStart::Call, max_calls: 1 };
                 let constraint = call_grammar(&markers, &actions, options).unwrap();
                 let grammar = setup.compiler.compile(&constraint).unwrap();
                 let mut matcher = grammar.matcher();
@@ -245,7 +245,7 @@ fn sixty_four_actions_compile() {
     for format in CallFormat::ALL {
         for setup in setups() {
             let markers = CallMarkers::new(format, &setup.tokenizer);
-            let options = GrammarOptions::new(GrammarStart::Call).with_max_calls(4);
+            let options = GrammarOptions { start: GrammarStart::Call, max_calls: 4 };
             let constraint = call_grammar(&markers, &actions, options).unwrap();
             let start = std::time::Instant::now();
             let grammar = setup.compiler.compile(&constraint);
@@ -263,7 +263,7 @@ fn free_texts_do_not_close_calls() {
     let accepts = |format, tokens: usize, text: &str| {
         let setup = &setups()[tokens];
         let markers = CallMarkers::new(format, &setup.tokenizer);
-        let options = GrammarOptions::new(GrammarStart::BehindOpen);
+        let options = GrammarOptions { start: GrammarStart::BehindOpen, max_calls: 1 };
         let constraint = call_grammar(&markers, &actions, options).unwrap();
         let mut matcher = setup.compiler.compile(&constraint).unwrap().matcher();
         let tokens =
@@ -308,7 +308,7 @@ fn what_cannot_be_written_is_named() {
     };
     let grammar = |format, tokens: usize, actions: &ActionSet| {
         let markers = CallMarkers::new(format, &setups()[tokens].tokenizer);
-        call_grammar(&markers, actions, GrammarOptions::new(GrammarStart::Call))
+        call_grammar(&markers, actions, GrammarOptions { start: GrammarStart::Call, max_calls: 1 })
     };
     let empty = spec(json!({"type": "string"})).actions()[0].with_choices("a", [""; 0]);
     let empty = ActionSet::new([empty.unwrap()]).unwrap();

@@ -3,8 +3,8 @@
 use crate::common::{Piece, Random, action, arguments, markers, pieces, read, set};
 use serde_json::{Map, Value, json};
 use walla_grammar::{
-    ActionSet, CallError, CallFormat, CallLimits, CallMarkers, CallParser, Delimiter, Input,
-    MalformedCall, ParsedCall, Progress, check, render,
+    ActionSet, CallError, CallFormat, CallMarkers, CallParser, Delimiter, Input, MalformedCall,
+    ParsedCall, Progress, check, render,
 };
 
 fn fields(value: Value) -> Map<String, Value> {
@@ -15,7 +15,7 @@ fn fields(value: Value) -> Map<String, Value> {
 }
 
 fn one(markers: &CallMarkers, text: &str) -> Result<ParsedCall, MalformedCall> {
-    let (mut calls, _) = read(markers, &pieces(markers, text), None, CallLimits::default());
+    let (mut calls, _) = read(markers, &pieces(markers, text), None, CallParser::MAX_BYTES);
     assert_eq!(calls.len(), 1, "{text}");
     calls.remove(0)
 }
@@ -106,7 +106,7 @@ fn variants_of_the_models_are_read() {
 fn a_block_has_several_calls() {
     let names = |format, text: &str| {
         let markers = markers(format)[1];
-        let (calls, speech) = read(&markers, &pieces(&markers, text), None, CallLimits::default());
+        let (calls, speech) = read(&markers, &pieces(&markers, text), None, CallParser::MAX_BYTES);
         let names: Vec<String> = calls.into_iter().map(|call| call.unwrap().name).collect();
         (names, String::from_utf8(speech).unwrap())
     };
@@ -141,7 +141,7 @@ fn every_call_is_read_back_in_every_split() {
                 let text = format!("{} Well.", render(format, &call));
                 let pieces = pieces(&markers, &text);
                 let (calls, speech) =
-                    read(&markers, &pieces, Some(&mut random), CallLimits::default());
+                    read(&markers, &pieces, Some(&mut random), CallParser::MAX_BYTES);
                 assert_eq!(calls.len(), 1, "{text}: {calls:?}");
                 let parsed = calls[0].clone().unwrap_or_else(|e| panic!("{text}: {e}"));
                 let checked = check(&actions, parsed).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -175,7 +175,7 @@ fn damaged_text_is_a_call_or_an_error() {
         for _ in 0..=random.below(3) {
             mutate(&mut random, &mut pieces);
         }
-        let limits = CallLimits { max_bytes: [20, 100, 10_000][random.below(3)] };
+        let limits = [20, 100, 10_000][random.below(3)];
         let whole = read(&markers, &pieces, None, limits);
         assert_eq!(whole, read(&markers, &pieces, Some(&mut random), limits), "{pieces:?}");
         for call in whole.0 {
@@ -238,8 +238,11 @@ fn every_beginning_of_a_call_is_unfinished() {
         let inner: Vec<Piece> = pieces.into_iter().collect();
         let Some((last, start)) = inner.split_last() else { panic!() };
         // Without the closing delimiter the text is complete: an ending token closes it.
-        let (calls, _) = read(&markers, start, None, CallLimits::default());
-        if format.has_close() && format != CallFormat::Plain {
+        let (calls, _) = read(&markers, start, None, CallParser::MAX_BYTES);
+        if ![CallFormat::LlamaJson, CallFormat::MistralList, CallFormat::MistralNamed]
+            .contains(&format)
+            && format != CallFormat::Plain
+        {
             assert_eq!(*last, Piece::Delimiter(Delimiter::Close));
             assert_eq!(calls[0].as_ref().unwrap().name, "give", "{format:?}");
         }
@@ -248,7 +251,7 @@ fn every_beginning_of_a_call_is_unfinished() {
         else {
             panic!()
         };
-        let mut parser = CallParser::new(&markers, CallLimits::default());
+        let mut parser = CallParser::new(&markers, CallParser::MAX_BYTES);
         for end in 1..text.trim_ascii_end().len() {
             parser.begin();
             assert_eq!(parser.push(Input::Text(&text[..end])), Progress::Open, "{format:?}");
@@ -269,7 +272,7 @@ fn a_call_that_is_too_long_is_reported_once_and_its_end_is_found() {
     for markers in markers(CallFormat::HermesJson) {
         let long = "x".repeat(10_000);
         let text = format!("<tool_call>{{\"name\": \"{long}\"}}</tool_call> Yes.");
-        let limits = CallLimits { max_bytes: 2_000 };
+        let limits = 2_000;
         let (calls, speech) = read(&markers, &pieces(&markers, &text), None, limits);
         assert_eq!(calls.len(), 1);
         let error = calls[0].clone().unwrap_err();
@@ -283,7 +286,7 @@ fn a_call_that_is_too_long_is_reported_once_and_its_end_is_found() {
 #[test]
 fn text_of_a_delimiter_is_text_if_a_token_exists() {
     let [as_text, as_token] = markers(CallFormat::HermesJson);
-    let mut parser = CallParser::new(&as_token, CallLimits::default());
+    let mut parser = CallParser::new(&as_token, CallParser::MAX_BYTES);
     parser.begin();
     let text = b"{\"name\": \"f\"}</tool_call>";
     assert_eq!(parser.push(Input::Text(text)), Progress::Open);
@@ -293,7 +296,7 @@ fn text_of_a_delimiter_is_text_if_a_token_exists() {
     // Within a text of JSON it is text in both cases.
     let text = b"{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\"}}";
     for markers in [as_text, as_token] {
-        let mut parser = CallParser::new(&markers, CallLimits::default());
+        let mut parser = CallParser::new(&markers, CallParser::MAX_BYTES);
         parser.begin();
         assert_eq!(parser.push(Input::Text(text)), Progress::Open);
         parser.finish();
@@ -308,7 +311,7 @@ fn text_of_a_delimiter_is_text_if_a_token_exists() {
 fn an_opening_delimiter_ends_an_open_call() {
     let markers = markers(CallFormat::HermesJson)[1];
     let text = "<tool_call>{\"name\": <tool_call>{\"name\": \"b\"}</tool_call>";
-    let (calls, _) = read(&markers, &pieces(&markers, text), None, CallLimits::default());
+    let (calls, _) = read(&markers, &pieces(&markers, text), None, CallParser::MAX_BYTES);
     assert_eq!(calls[0].clone().unwrap_err().error, CallError::Unfinished);
     assert_eq!(calls[1].clone().unwrap().name, "b");
     assert_eq!(calls.len(), 2);

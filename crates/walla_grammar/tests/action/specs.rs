@@ -233,7 +233,9 @@ fn choices_replace_the_schema_of_a_text() {
 /// The source of the grammar of a required call.
 fn grammar_of(set: &ActionSet) -> String {
     let markers = CallMarkers::new(CallFormat::Plain, &crate::common::plain());
-    let grammar = call_grammar(&markers, set, GrammarOptions::new(GrammarStart::Call)).unwrap();
+    let grammar =
+        call_grammar(&markers, set, GrammarOptions { start: GrammarStart::Call, max_calls: 1 })
+            .unwrap();
     grammar.sources().concat()
 }
 
@@ -382,7 +384,7 @@ fn an_action_of_any_depth_is_refused_when_it_is_made_or_can_be_used() {
             let set = ActionSet::new([spec]).unwrap();
             let listed = walla_model::chat::Tools::new(&json!(set.tools()), "");
             assert!(listed.is_ok(), "{depth} {kind}: {listed:?}");
-            let options = GrammarOptions::new(GrammarStart::Call);
+            let options = GrammarOptions { start: GrammarStart::Call, max_calls: 1 };
             let grammar = call_grammar(&markers, &set, options).unwrap();
             let compiled = compiler.compile(&grammar);
             assert!(compiled.is_ok(), "{depth} {kind}: {:?}", compiled.err());

@@ -8,7 +8,7 @@ use super::{
     transformer::{MAX_HEAD_DIM, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH},
 };
 use crate::embedding::{EncoderLayer, EncoderSpec, LayerNorm};
-use crate::{gguf::Strings, spec::Linear};
+use crate::gguf::Strings;
 
 /// Longest text in tokens: all of its rows are in memory at once. Published models have 512.
 const MAX_CONTEXT: usize = 1 << 16;
@@ -27,14 +27,9 @@ pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
     if source.find("attention.causal")? == Some(true) {
         return Err(source.unsupported("attention.causal", true, "an encoder that looks back is"));
     }
-    let eps: f32 = source.gguf.require(&source.key("attention.layer_norm_epsilon"))?;
-    if !(eps > 0.0 && eps < 1.0) {
-        return Err(source.wrong("attention.layer_norm_epsilon", eps, "between 0 and 1"));
-    }
+    let eps = source.eps("attention.layer_norm_epsilon")?;
     let vocab = source.gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.len();
-    if !(1..=MAX_VOCAB).contains(&vocab) {
-        return Err(source.wrong("vocab_size", vocab, format!("1..={MAX_VOCAB}")));
-    }
+    source.within("vocab_size", vocab, &(1..=MAX_VOCAB))?;
     let encoder = Encoder { source, width, hidden, eps };
     let types = match source.shape("token_types.weight") {
         Some(_) => {
@@ -90,27 +85,12 @@ impl Encoder<'_, '_> {
         };
         let norm = |suffix: &str| self.norm(&format!("blk.{index}.{suffix}"));
         Ok(EncoderLayer {
-            attention: self.projections(index, &linear)?,
+            attention: self.source.projections(index, width, [width; 2])?,
             output: linear("attn_output", width, width)?,
             attention_norm: norm("attn_output_norm")?,
             up: linear("ffn_up", hidden, width)?,
             down: linear("ffn_down", width, hidden)?,
             output_norm: norm("layer_output_norm")?,
         })
-    }
-
-    /// Query, key and value: three matrices, or one with the three along its rows.
-    fn projections(
-        &self,
-        index: usize,
-        linear: &dyn Fn(&str, usize, usize) -> Result<Linear, SpecError>,
-    ) -> Result<[Linear; 3], SpecError> {
-        let width = self.width;
-        if self.source.shape(&format!("blk.{index}.attn_qkv.weight")).is_none() {
-            let of = |suffix| linear(suffix, width, width);
-            return Ok([of("attn_q")?, of("attn_k")?, of("attn_v")?]);
-        }
-        let fused = linear("attn_qkv", width.saturating_mul(3), width)?;
-        Ok([0, 1, 2].map(|part| fused.part(width.saturating_mul(part), width)))
     }
 }

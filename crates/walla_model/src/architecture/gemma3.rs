@@ -55,11 +55,9 @@ pub(super) fn sandwich(layer: &LayerSource<'_>, mixer: Mixer) -> Result<Layer, S
     })
 }
 
-/// The bound of the logits; 0 is a missing one, as in llama.cpp.
+/// The bound of the logits.
 pub(super) fn soft_cap(model: &Transformer<'_, '_>) -> Result<Option<f32>, SpecError> {
-    let suffix = "final_logit_softcapping";
-    let cap = model.source.find::<f32>(suffix)?.filter(|&cap| cap != 0.0);
-    cap.map(|cap| model.source.positive(suffix, cap).map(|cap| cap as f32)).transpose()
+    Ok(model.source.factor("final_logit_softcapping")?.map(|cap| cap as f32))
 }
 
 /// The window of each layer. `attention.sliding_window_pattern` is either a period, whose last

@@ -86,11 +86,7 @@ fn ropes(
     let source = model.source;
     // Without the factors every dimension of a full layer would rotate.
     source.vector("rope_freqs.weight", &[model.rotated / 2])?;
-    let suffix = "rope.dimension_count_swa";
-    let rotated = source.size_or(suffix, local_dim, 2..=local_dim)?;
-    if !rotated.is_multiple_of(2) {
-        return Err(source.wrong(suffix, rotated, "an even number"));
-    }
+    let rotated = source.even_or("rope.dimension_count_swa", local_dim)?;
     let base = source.positive_or("rope.freq_base_swa", LOCAL_BASE)?;
     Ok(vec![
         model.rope(RopePairs::Halves, context_tokens)?,

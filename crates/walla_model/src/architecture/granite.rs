@@ -36,12 +36,12 @@ pub(super) fn build(
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
     let source = model.source;
-    let residual = factor(model, "residual_scale")?.unwrap_or(1.0);
+    let residual = source.factor("residual_scale")?.unwrap_or(1.0);
     if !RESIDUAL.contains(&residual) {
         return Err(source.wrong("residual_scale", residual as f32, "between 0.001 and 1000"));
     }
-    let embedding = factor(model, "embedding_scale")?.unwrap_or(1.0);
-    let attention = factor(model, "attention.scale")?;
+    let embedding = source.factor("embedding_scale")?.unwrap_or(1.0);
+    let attention = source.factor("attention.scale")?;
     let logits = source.positive_or("logit_scale", 1.0)?;
     let rotates = source.find("rope.scaling.finetuned")? != Some(false);
     let ropes = if rotates {
@@ -80,10 +80,4 @@ pub(super) fn build(
         head: Linear { bias: spec.head.bias.map(divided), ..spec.head },
         ..spec
     })
-}
-
-/// One of the optional factors; 0 is a missing one, as in llama.cpp.
-fn factor(model: &Transformer<'_, '_>, suffix: &str) -> Result<Option<f64>, SpecError> {
-    let found = model.source.find::<f32>(suffix)?.filter(|&factor| factor != 0.0);
-    found.map(|factor| model.source.positive(suffix, factor)).transpose()
 }

@@ -9,7 +9,8 @@ use super::{
     transformer::{ExpertShape, LayerSource, MAX_TAPS, Transformer},
 };
 use crate::spec::{
-    Activation, Architecture, Attention, ExpertScore, Mixer, ModelSpec, RopePairs, ShortConv,
+    Activation, Architecture, Attention, ExpertScore, FeedForward, Mixer, ModelSpec, RopePairs,
+    ShortConv,
 };
 
 /// `expert_gating_func`: the sigmoid.
@@ -35,7 +36,7 @@ pub(super) fn build(
         };
         let feed_forward = match experts {
             Some((shape, dense)) if layer.index >= dense => {
-                layer.experts(shape, ExpertScore::Sigmoid, Activation::Silu)?
+                FeedForward::Experts(layer.experts(shape, ExpertScore::Sigmoid)?)
             }
             _ => layer.feed_forward(Activation::Silu)?,
         };

@@ -15,7 +15,8 @@
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{
-    Activation, Architecture, Attention, ExpertScore, Mixer, ModelSpec, PositionScale, RopePairs,
+    Activation, Architecture, Attention, ExpertScore, FeedForward, Mixer, ModelSpec, PositionScale,
+    RopePairs,
 };
 
 pub(super) fn build(
@@ -46,10 +47,8 @@ pub(super) fn build(
             attention = layer.with_head_norms(attention)?;
         }
         let feed_forward = match experts {
-            Some(shape) => layer.experts(shape, ExpertScore::Softmax, Activation::Silu)?,
-            None if architecture == Architecture::Phi3 => {
-                layer.fused_feed_forward(Activation::Silu)?
-            }
+            Some(shape) => FeedForward::Experts(layer.experts(shape, ExpertScore::Softmax)?),
+            None if architecture == Architecture::Phi3 => layer.fused_feed_forward()?,
             None => layer.feed_forward(Activation::Silu)?,
         };
         layer.pre_norm(Mixer::Attention(Attention { position_scale, ..attention }), feed_forward)
@@ -61,11 +60,7 @@ pub(super) fn build(
 /// `attention.temperature_scale` (0 and a missing key: no growth) and `c` =
 /// `rope.scaling.original_context_length`.
 fn position_scale(model: &Transformer<'_, '_>) -> Result<Option<PositionScale>, SpecError> {
-    let suffix = "attention.temperature_scale";
-    let Some(slope) = model.source.find::<f32>(suffix)?.filter(|&slope| slope != 0.0) else {
-        return Ok(None);
-    };
-    let slope = model.source.positive(suffix, slope)? as f32;
+    let Some(slope) = model.source.factor("attention.temperature_scale")? else { return Ok(None) };
     let period_tokens = model.original_context()? as u32; // At most `u32::MAX`.
-    Ok(Some(PositionScale { slope, period_tokens }))
+    Ok(Some(PositionScale { slope: slope as f32, period_tokens }))
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     gguf::Flags,
-    spec::{Activation, Architecture, DeltaNet, ExpertScore, Mixer, ModelSpec, RmsNorm, Vector},
+    spec::{Activation, Architecture, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm, Vector},
 };
 
 const NORM: &str = "post_attention_norm";
@@ -38,9 +38,7 @@ pub(super) fn build(
             Mixer::Attention(layer.with_head_norms(layer.gated_attention(Some(0))?)?)
         };
         let feed_forward = match experts {
-            Some(shape) => {
-                layer.experts_and_shared(shape, ExpertScore::Softmax, Activation::Silu)?
-            }
+            Some(shape) => FeedForward::Experts(layer.experts_and_shared(shape)?),
             None => layer.feed_forward(Activation::Silu)?,
         };
         layer.pre_norm_called(NORM, mixer, feed_forward)

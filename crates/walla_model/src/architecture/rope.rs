@@ -40,11 +40,7 @@ impl Scaling {
                 };
                 // Keeps the temperature of the scores (equation 22 of the paper), unless the model
                 // was trained with its own: then both cancel out.
-                let own = source.find::<f32>("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
-                let own = match own {
-                    0.0 => 0.0,
-                    own => source.positive("rope.scaling.yarn_log_multiplier", own)?,
-                };
+                let own = source.factor("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
                 let growth = |multiplier: f64| 1.0 + 0.1 * multiplier * factor.max(1.0).ln();
                 let magnitude = plain.magnitude * growth(1.0) / growth(own);
                 Ok(Self { factor, yarn: Some(yarn), magnitude })
@@ -62,14 +58,9 @@ impl Scaling {
 
 /// The older key is `rope.scale_linear`; 0 means no scaling in both.
 fn factor(source: &Source<'_>) -> Result<f64, SpecError> {
-    let found = match source.find::<f32>("rope.scaling.factor")? {
-        Some(factor) => Some(("rope.scaling.factor", factor)),
-        None => source.find("rope.scale_linear")?.map(|f: f32| ("rope.scale_linear", f)),
-    };
-    match found {
-        None | Some((_, 0.0)) => Ok(1.0),
-        Some((suffix, factor)) => source.positive(suffix, factor),
-    }
+    let is_new = source.find::<f32>("rope.scaling.factor")?.is_some();
+    let suffix = if is_new { "rope.scaling.factor" } else { "rope.scale_linear" };
+    Ok(source.factor(suffix)?.unwrap_or(1.0))
 }
 
 /// `frequency[i] = base^(-2i / rotated) / factors[i]`, scaled.

@@ -85,12 +85,32 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// A factor, or `None` if it is missing or 0, as in llama.cpp.
+    pub fn factor(&self, suffix: &str) -> Result<Option<f64>, SpecError> {
+        let found = self.find::<f32>(suffix)?.filter(|&x| x != 0.0);
+        found.map(|x| self.positive(suffix, x)).transpose()
+    }
+
+    /// The epsilon of norms.
+    pub fn eps(&self, suffix: &str) -> Result<f32, SpecError> {
+        let eps: f32 = self.gguf.require(&self.key(suffix))?;
+        let is_sound = eps > 0.0 && eps < 1.0;
+        if is_sound { Ok(eps) } else { Err(self.wrong(suffix, eps, "between 0 and 1")) }
+    }
+
+    /// An even number of dimensions up to the default.
+    pub fn even_or(&self, suffix: &str, default: usize) -> Result<usize, SpecError> {
+        let found = self.size_or(suffix, default, 2..=default)?;
+        let is_even = found.is_multiple_of(2);
+        if is_even { Ok(found) } else { Err(self.wrong(suffix, found, "an even number")) }
+    }
+
     /// Checks a float that multiplies or divides.
     pub fn positive(&self, suffix: &str, x: f32) -> Result<f64, SpecError> {
         if POSITIVE.contains(&x) { Ok(x.into()) } else { Err(self.wrong(suffix, x, POSITIVE_TEXT)) }
     }
 
-    fn within(
+    pub fn within(
         &self,
         suffix: &str,
         count: usize,
@@ -190,6 +210,23 @@ impl<'a> Source<'a> {
     pub fn linear(&self, name: &str, rows: usize, cols: usize) -> Result<Linear, SpecError> {
         let matrix = self.matrix(&format!("{name}.weight"), rows, cols)?;
         Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
+    }
+
+    /// The projections of a layer to queries, keys and values, which may be one tensor.
+    pub fn projections(
+        &self,
+        layer: usize,
+        width: usize,
+        [query, key]: [usize; 2],
+    ) -> Result<[Linear; 3], SpecError> {
+        let name = |suffix: &str| format!("blk.{layer}.{suffix}");
+        if self.shape(&name("attn_qkv.weight")).is_none() {
+            let linear = |suffix, rows| self.linear(&name(suffix), rows, width);
+            return Ok([linear("attn_q", query)?, linear("attn_k", key)?, linear("attn_v", key)?]);
+        }
+        let values = query.saturating_add(key);
+        let fused = self.linear(&name("attn_qkv"), values.saturating_add(key), width)?;
+        Ok([fused.part(0, query), fused.part(query, key), fused.part(values, key)])
     }
 
     /// Marks all tensors whose names begin with `prefix`, as [`skip`](Self::skip) does.

@@ -68,11 +68,8 @@ impl<'s, 'a> Transformer<'s, 'a> {
         let kv_heads = source.sizes("attention.head_count_kv", blocks, 0..=MAX_HEADS)?;
         let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
         let head_dim = head_dim(source, width, heads.first().copied().unwrap_or(1))?;
-        let rotated = source.size_or("rope.dimension_count", head_dim, 2..=head_dim)?;
-        if !rotated.is_multiple_of(2) {
-            return Err(source.wrong("rope.dimension_count", rotated, "an even number"));
-        }
-        let eps = eps(source)?;
+        let rotated = source.even_or("rope.dimension_count", head_dim)?;
+        let eps = source.eps("attention.layer_norm_rms_epsilon")?;
         Ok(Self {
             source,
             width,
@@ -186,6 +183,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
             soft_cap: None,
             suppressed: Vec::new(),
         };
+        // Last, after every optional tensor was requested: another one would change the results.
         source.check_all_used()?;
         Ok(spec)
     }
@@ -203,10 +201,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
                 None => source.shape("token_embd.weight").map_or(1, |s| s.padded()[1] as usize),
             },
         };
-        if (1..=MAX_VOCAB).contains(&vocab) {
-            return Ok(vocab);
-        }
-        Err(source.wrong("vocab_size", vocab, format!("1..={MAX_VOCAB}")))
+        source.within("vocab_size", vocab, &(1..=MAX_VOCAB))
     }
 }
 
@@ -247,12 +242,6 @@ impl KeyValue {
     const fn plain(key: Linear, value: Linear) -> Self {
         Self { key, key_norm: None, value, value_norm_eps: None }
     }
-}
-
-fn eps(source: &Source<'_>) -> Result<f32, SpecError> {
-    let suffix = "attention.layer_norm_rms_epsilon";
-    let eps: f32 = source.gguf.require(&source.key(suffix))?;
-    if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(source.wrong(suffix, eps, "between 0 and 1")) }
 }
 
 /// Sizes of the mixtures of experts, the same in every layer that has one.
@@ -329,7 +318,8 @@ impl LayerSource<'_> {
         let (heads, kv_heads) = self.grouped_heads()?;
         let head_dim = self.head_dim;
         let (queries, keys) = (heads.saturating_mul(head_dim), kv_heads.saturating_mul(head_dim));
-        let [query, key, value] = self.projections(queries, keys)?;
+        let [query, key, value] =
+            self.source.projections(self.index, self.width, [queries, keys])?;
         self.attention_of(query, Keys::Own(KeyValue::plain(key, value)), rope)
     }
 
@@ -373,17 +363,6 @@ impl LayerSource<'_> {
         })
     }
 
-    /// Query, key and value: three matrices, or one matrix with the three stacked along its rows.
-    fn projections(&self, query: usize, key: usize) -> Result<[Linear; 3], SpecError> {
-        if self.source.shape(&self.name("attn_qkv.weight")).is_none() {
-            let linear = |suffix, rows| self.linear(suffix, rows, self.width);
-            return Ok([linear("attn_q", query)?, linear("attn_k", key)?, linear("attn_v", key)?]);
-        }
-        let values = query.saturating_add(key);
-        let fused = self.linear("attn_qkv", values.saturating_add(key), self.width)?;
-        Ok([fused.part(0, query), fused.part(query, key), fused.part(values, key)])
-    }
-
     /// A layer with one norm before the mixer and one before the feed-forward network.
     pub fn pre_norm(&self, mixer: Mixer, feed_forward: FeedForward) -> Result<Layer, SpecError> {
         self.pre_norm_called("ffn_norm", mixer, feed_forward)
@@ -410,27 +389,32 @@ impl LayerSource<'_> {
 
     /// Gate, up and down as three matrices.
     pub fn feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
-        Ok(FeedForward::Dense(DenseFeedForward {
-            gate: self.linear("ffn_gate", self.hidden, self.width)?,
-            up: self.linear("ffn_up", self.hidden, self.width)?,
-            down: self.linear("ffn_down", self.width, self.hidden)?,
+        self.dense("", self.hidden, activation).map(FeedForward::Dense)
+    }
+
+    fn dense(
+        &self,
+        ending: &str,
+        hidden: usize,
+        activation: Activation,
+    ) -> Result<DenseFeedForward, SpecError> {
+        let linear = |name: &str, rows, cols| self.linear(&format!("{name}{ending}"), rows, cols);
+        Ok(DenseFeedForward {
+            gate: linear("ffn_gate", hidden, self.width)?,
+            up: linear("ffn_up", hidden, self.width)?,
+            down: linear("ffn_down", self.width, hidden)?,
             activation,
-        }))
+        })
     }
 
     /// A router, and gate, up and down of all experts stacked in one tensor each.
-    pub fn experts(
-        &self,
-        shape: ExpertShape,
-        score: ExpertScore,
-        activation: Activation,
-    ) -> Result<FeedForward, SpecError> {
+    pub fn experts(&self, shape: ExpertShape, score: ExpertScore) -> Result<Experts, SpecError> {
         let ExpertShape { count, used, hidden } = shape;
         let router = self.name("ffn_gate_inp.weight");
         let stacked = |suffix: &str, rows, cols| {
             self.source.stacked(&self.name(&format!("{suffix}.weight")), count, rows, cols)
         };
-        Ok(FeedForward::Experts(Experts {
+        Ok(Experts {
             count,
             used,
             hidden,
@@ -440,43 +424,29 @@ impl LayerSource<'_> {
             gate: stacked("ffn_gate_exps", hidden, self.width)?,
             up: stacked("ffn_up_exps", hidden, self.width)?,
             down: stacked("ffn_down_exps", self.width, hidden)?,
-            activation,
+            activation: Activation::Silu,
             shared: None,
-        }))
+        })
     }
 
     /// As [`experts`](Self::experts), beside a network with a weight that every row uses.
-    pub fn experts_and_shared(
-        &self,
-        shape: ExpertShape,
-        score: ExpertScore,
-        activation: Activation,
-    ) -> Result<FeedForward, SpecError> {
+    pub fn experts_and_shared(&self, shape: ExpertShape) -> Result<Experts, SpecError> {
         let suffix = "expert_shared_feed_forward_length";
         let hidden = self.source.size(suffix, 1..=MAX_HIDDEN)?;
-        let mut network = self.experts(shape, score, activation)?;
-        if let FeedForward::Experts(experts) = &mut network {
-            experts.shared = Some(SharedExpert {
-                network: DenseFeedForward {
-                    gate: self.linear("ffn_gate_shexp", hidden, self.width)?,
-                    up: self.linear("ffn_up_shexp", hidden, self.width)?,
-                    down: self.linear("ffn_down_shexp", self.width, hidden)?,
-                    activation,
-                },
-                weight: Some(self.linear("ffn_gate_inp_shexp", 1, self.width)?),
-            });
-        }
-        Ok(network)
+        let experts = self.experts(shape, ExpertScore::Softmax)?;
+        let network = self.dense("_shexp", hidden, Activation::Silu)?;
+        let weight = Some(self.linear("ffn_gate_inp_shexp", 1, self.width)?);
+        Ok(Experts { shared: Some(SharedExpert { network, weight }), ..experts })
     }
 
     /// Gate and up stacked in one matrix.
-    pub fn fused_feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
+    pub fn fused_feed_forward(&self) -> Result<FeedForward, SpecError> {
         let fused = self.linear("ffn_up", self.hidden.saturating_mul(2), self.width)?;
         Ok(FeedForward::Dense(DenseFeedForward {
             gate: fused.part(0, self.hidden),
             up: fused.part(self.hidden, self.hidden),
             down: self.linear("ffn_down", self.width, self.hidden)?,
-            activation,
+            activation: Activation::Silu,
         }))
     }
 }

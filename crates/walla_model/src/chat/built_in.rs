@@ -1,7 +1,5 @@
 //! Templates for models whose file has no working one.
 
-use std::str::FromStr;
-
 use super::{ChatTemplate, TemplateError};
 use crate::names::named;
 
@@ -77,22 +75,6 @@ impl BuiltInTemplate {
             Self::Gemma => GEMMA,
             Self::Mistral => MISTRAL,
         }
-    }
-}
-
-/// No built-in template has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no built-in chat template is named {0:?}; the names are chatml, llama3, gemma and mistral"
-)]
-pub struct UnknownTemplate(String);
-
-impl FromStr for BuiltInTemplate {
-    type Err = UnknownTemplate;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|template| template.name() == name);
-        found.ok_or_else(|| UnknownTemplate(name.to_owned()))
     }
 }
 

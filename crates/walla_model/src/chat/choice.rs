@@ -1,10 +1,8 @@
 //! The template of a model: the file's, or one that the user chose.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use super::{BuiltInTemplate, ChatTemplate, MAX_SOURCE_BYTES, TemplateError};
@@ -44,7 +42,8 @@ impl From<PathBuf> for TemplateChoice {
 impl From<&str> for TemplateChoice {
     /// The built-in template with this name; any other text is a file path.
     fn from(name_or_file: &str) -> Self {
-        name_or_file.parse().map_or_else(|_| Self::File(name_or_file.into()), Self::BuiltIn)
+        let built_in = BuiltInTemplate::from_name(name_or_file);
+        built_in.map_or_else(|| Self::File(name_or_file.into()), Self::BuiltIn)
     }
 }
 
@@ -52,15 +51,6 @@ impl From<String> for TemplateChoice {
     /// As `From<&str>`.
     fn from(name_or_file: String) -> Self {
         name_or_file.as_str().into()
-    }
-}
-
-impl FromStr for TemplateChoice {
-    type Err = Infallible;
-
-    /// As `From<&str>`.
-    fn from_str(name_or_file: &str) -> Result<Self, Self::Err> {
-        Ok(name_or_file.into())
     }
 }
 

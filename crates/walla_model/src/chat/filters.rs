@@ -1,10 +1,10 @@
 //! Filters that replace the engine's: they handle untrusted text, or they are bounded.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
-use super::budget::{MAX_NESTING, charge, too_deep};
-use super::values::{checked, join_text, list, printed};
+use super::budget::{charge, with_budget};
+use super::values::{self, checked, join_text, list, printed};
 use super::{guard, methods, product, reading, slice, taint};
 
 /// Engine filters that are removed: they amplify their input, or their output format is of no use.
@@ -109,79 +109,10 @@ fn tojson(value: &Value, _args: Rest<Value>, options: Kwargs) -> Result<String, 
     let indent: Option<usize> = options.get("indent")?;
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
-    let mut out = String::new();
-    write_json(value, indent.map(|width| width.min(16)), 0, &mut out)?;
-    Ok(out)
-}
-
-fn write_json(
-    value: &Value,
-    indent: Option<usize>,
-    depth: usize,
-    out: &mut String,
-) -> Result<(), Error> {
-    if depth > MAX_NESTING {
-        return Err(too_deep());
-    }
-    let new_line = |depth: usize, out: &mut String| {
-        if let Some(width) = indent {
-            out.push('\n');
-            out.push_str(&" ".repeat(width * depth));
-        }
-    };
-    let separator = if indent.is_some() { "," } else { ", " };
-    charge(16 + indent.unwrap_or(0) * (depth + 1))?;
-    match value.kind() {
-        ValueKind::Undefined | ValueKind::None => out.push_str("null"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => out.push_str(&value.to_string()),
-        ValueKind::String => {
-            let text = value.as_str().unwrap_or_default();
-            charge(2 * text.len())?;
-            out.push('"');
-            text.chars().for_each(|c| taint::push_json(c, out));
-            out.push('"');
-        }
-        ValueKind::Map => {
-            out.push('{');
-            let keys: Vec<Value> = value.try_iter()?.collect();
-            for (nth, key) in keys.iter().enumerate() {
-                out.push_str(if nth > 0 { separator } else { "" });
-                new_line(depth + 1, out);
-                write_json(&Value::from(printed(key)?), indent, depth + 1, out)?;
-                out.push_str(": ");
-                write_json(&value.get_item(key)?, indent, depth + 1, out)?;
-            }
-            if !keys.is_empty() {
-                new_line(depth, out);
-            }
-            out.push('}');
-        }
-        ValueKind::Seq | ValueKind::Iterable => {
-            out.push('[');
-            let mut is_empty = true;
-            for item in value.try_iter()? {
-                out.push_str(if is_empty { "" } else { separator });
-                is_empty = false;
-                new_line(depth + 1, out);
-                write_json(&item, indent, depth + 1, out)?;
-            }
-            if !is_empty {
-                new_line(depth, out);
-            }
-            out.push(']');
-        }
-        kind => {
-            let what = format!("a value of type {kind} cannot be JSON");
-            return Err(Error::new(ErrorKind::InvalidOperation, what));
-        }
-    }
-    Ok(())
+    values::json(value, indent.map(|width| width.min(16)))
 }
 
 /// A value in JSON, outside of a running template.
 pub(super) fn json(value: &Value) -> Result<String, Error> {
-    let mut out = String::new();
-    super::budget::with_budget(u64::MAX, || write_json(value, None, 0, &mut out))?;
-    Ok(out)
+    with_budget(u64::MAX, || values::json(value, None))
 }

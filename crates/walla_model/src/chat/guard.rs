@@ -107,6 +107,7 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
             "more than {MAX_LINES} lines, or a line of more than {MAX_LINES} characters"
         )));
     }
+    // The engine's own tokens: a second reading of Jinja could differ from the first.
     let tokens = tokenize(source, false, syntax()?).map(|token| token.map(|(token, _)| token));
     let tokens: Vec<_> = tokens.collect::<Result<_, _>>().map_err(|error| invalid(&error))?;
     let refuse = |what: &str| Err(TemplateError::Syntax(what.to_owned()));
@@ -271,6 +272,7 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
         places.push(next);
         next += replacement(instruction).len() as u32;
     }
+    // All places are known before the first jump is moved, because jumps also lead forward.
     let place = |target: u32| places.get(target as usize).copied().unwrap_or(next);
     let mut checked = Instructions::new(name, source);
     for (at, instruction) in all() {
@@ -295,6 +297,7 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
 /// become filters of this crate, and instructions that read or create values get filters that
 /// charge for them.
 fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
+    // `u8::MAX`: not in the engine's cache of filters, whose places its own compiler numbers.
     let filter = |name, args| Instruction::ApplyFilter(name, Some(args), u8::MAX);
     let mut all = match instruction {
         Instruction::EmitRaw(text) => {

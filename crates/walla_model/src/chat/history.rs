@@ -62,17 +62,19 @@ pub const RESULT_PREFIX: &str = "Result: ";
 const SEPARATOR: &str = "\n\n";
 
 /// Where a template accepts system messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SystemPlace {
     /// Anywhere, also several in a row.
     Anywhere,
     /// One, before all other messages.
     First,
+    #[default]
     Nowhere,
 }
 
-/// The lists of messages that a template accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The lists of messages that a template accepts. By default the form that every usable template
+/// accepts: user and agent alternate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     pub system: SystemPlace,
     /// Two messages of one role may follow each other.
@@ -87,19 +89,6 @@ pub(super) struct Form {
     pub blanks: bool,
     /// Calls and results.
     pub actions: ActionForm,
-}
-
-impl Form {
-    /// The form that every usable template accepts: user and agent alternate.
-    pub const STRICT: Self = Self {
-        system: SystemPlace::Nowhere,
-        repeats: false,
-        agent_first: false,
-        agent_last: false,
-        system_last: false,
-        blanks: false,
-        actions: ActionForm::TEXT,
-    };
 }
 
 /// A message as the template receives it.

@@ -56,19 +56,7 @@ impl LoadedText {
         choice: Option<&TemplateChoice>,
         pre: Option<&str>,
     ) -> Result<Self, LoadError> {
-        Self::with_vocabulary(file, Vocabulary::from_gguf_with(file, pre)?, choice)
-    }
-
-    /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has
-    /// modified.
-    ///
-    /// # Errors
-    /// As [`from_gguf`](Self::from_gguf).
-    pub fn with_vocabulary(
-        file: &Gguf,
-        mut vocabulary: Vocabulary<'_>,
-        choice: Option<&TemplateChoice>,
-    ) -> Result<Self, LoadError> {
+        let mut vocabulary = Vocabulary::from_gguf_with(file, pre)?;
         let (template, state) = ChatTemplate::resolve(file, choice).map_err(|reason| {
             let template = choice.map(ToString::to_string).unwrap_or_default();
             LoadError::Template { template, reason }
@@ -101,9 +89,7 @@ impl LoadedText {
             }
         }
         let tokenizer = Tokenizer::new(&vocabulary)?;
-        let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
-        let of_vocabulary = tokenizer.warnings().iter().map(ToString::to_string);
-        let warnings = of_file.chain(of_vocabulary).chain(of_template).collect();
+        let warnings = [&file.warnings(), tokenizer.warnings(), &of_template].concat();
         Ok(Self { tokenizer, template, state, reserved_markers, warnings })
     }
 }

@@ -64,7 +64,7 @@ use std::sync::{Arc, OnceLock};
 
 use minijinja::Environment;
 
-pub use built_in::{BuiltInTemplate, UnknownTemplate};
+pub use built_in::BuiltInTemplate;
 pub use choice::{TemplateChoice, TemplateState};
 pub use error::TemplateError;
 pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX, RESULT_PREFIX};

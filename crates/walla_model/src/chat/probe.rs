@@ -80,7 +80,7 @@ impl Findings {
     }
 
     fn useless(fault: TemplateError) -> Self {
-        let form = Form::STRICT;
+        let form = Form::default();
         let actions = ActionFindings::none(form);
         Self { form, actions, fault: Some(fault), warnings: Vec::new() }
     }
@@ -262,14 +262,15 @@ impl<'t> Prober<'t> {
         };
         let with_filler =
             Form { agent_first: false, agent_last: false, system_last: false, ..found };
-        let strict = Form { system, ..Form::STRICT };
+        let strict = Form { system, ..Form::default() };
         let passes = |form: &&Form| {
             let is_whole = |letters: &&str| {
                 self.probe(letters, Some(form)).is_ok_and(|sample| sample.is_whole())
             };
             TRIALS.iter().all(is_whole)
         };
-        [found, with_filler, strict].iter().find(passes).copied().unwrap_or(Form::STRICT)
+        // Single probes can mislead: a template may accept two things apart and not together.
+        [found, with_filler, strict].iter().find(passes).copied().unwrap_or(Form::default())
     }
 
     /// The form that the single probes suggest.
@@ -296,7 +297,7 @@ impl<'t> Prober<'t> {
                 && self.ends_alike("u", "us")
                 && self.ends_alike("u", "s"),
             blanks: ["U", "uAu", "UaU"].iter().all(|letters| self.takes(letters)),
-            actions: ActionForm::TEXT,
+            actions: ActionForm::default(),
         }
     }
 

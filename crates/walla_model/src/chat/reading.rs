@@ -5,7 +5,7 @@
 //! filter before them ([`operands`]), the engine's tests and filters by wrappers with the same
 //! names.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
 
 use super::budget::{ITEM_BYTES, MAX_NESTING, charge};
@@ -79,36 +79,33 @@ fn attribute(value: &Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// The items that `select` and similar filters keep.
-struct Choice<'a> {
-    attribute: Option<&'a Value>,
-    test: Option<&'a str>,
-    args: &'a [Value],
-    /// The test result of kept items.
-    wanted: bool,
-}
-
+/// The items that `select` and similar filters keep: the items with the wanted result of a test,
+/// of the item or of an attribute.
 fn choose(
     state: &mut State<'_, '_>,
     items: &Value,
-    choice: &Choice<'_>,
+    args: &[Value],
+    (by_attribute, wanted): (bool, bool),
 ) -> Result<Vec<Value>, Error> {
+    let missing = || Error::from(ErrorKind::MissingArgument);
+    let (path, args) = args.split_at_checked(by_attribute.into()).ok_or_else(missing)?;
+    let (test, Rest(args)): (Option<&str>, Rest<Value>) = from_args(args)?;
     let mut chosen = Vec::new();
     for item in each(items)?.try_iter()? {
         charge(ITEM_BYTES)?;
-        let subject = match choice.attribute {
-            Some(path) => attribute(&item, path)?,
-            None => item.clone(),
+        let subject = match path {
+            [path] => attribute(&item, path)?,
+            _ => item.clone(),
         };
-        let holds = match choice.test {
+        let holds = match test {
             Some(test) => {
                 let args: Vec<Value> =
-                    core::iter::once(subject).chain(choice.args.iter().cloned()).collect();
+                    core::iter::once(subject).chain(args.iter().cloned()).collect();
                 state.perform_test(test, &args)?
             }
             None => subject.is_true(),
         };
-        if holds == choice.wanted {
+        if holds == wanted {
             chosen.push(item);
         }
     }
@@ -119,8 +116,8 @@ fn choose(
 fn map(
     state: &mut State<'_, '_>,
     items: &Value,
-    args: &[Value],
-    options: &Kwargs,
+    args: Rest<Value>,
+    options: Kwargs,
 ) -> Result<Vec<Value>, Error> {
     let (path, default): (Option<Value>, Option<Value>) =
         (options.get("attribute")?, options.get("default")?);
@@ -153,38 +150,19 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter(guard::EACH, each);
     environment.add_filter(guard::ITEM, item);
     environment.add_filter("attr", item);
-    install_choices(environment);
+    environment.add_filter("map", map);
+    for (name, choice) in [
+        ("select", (false, true)),
+        ("reject", (false, false)),
+        ("selectattr", (true, true)),
+        ("rejectattr", (true, false)),
+    ] {
+        environment.add_filter(name, move |state: &mut State, items: &Value, args: Rest<Value>| {
+            choose(state, items, &args, choice)
+        });
+    }
     install_filters(environment);
     install_tests(environment);
-}
-
-fn install_choices(environment: &mut Environment<'static>) {
-    for (name, wanted) in [("select", true), ("reject", false)] {
-        environment.add_filter(
-            name,
-            move |state: &mut State, items: &Value, test: Option<&str>, args: Rest<Value>| {
-                choose(state, items, &Choice { attribute: None, test, args: &args, wanted })
-            },
-        );
-    }
-    for (name, wanted) in [("selectattr", true), ("rejectattr", false)] {
-        environment.add_filter(
-            name,
-            move |state: &mut State,
-                  items: &Value,
-                  path: &Value,
-                  test: Option<&str>,
-                  args: Rest<Value>| {
-                choose(state, items, &Choice { attribute: Some(path), test, args: &args, wanted })
-            },
-        );
-    }
-    environment.add_filter(
-        "map",
-        |state: &mut State, items: &Value, args: Rest<Value>, options: Kwargs| {
-            map(state, items, &args, &options)
-        },
-    );
 }
 
 /// An engine filter of a list.

@@ -70,36 +70,30 @@ fn is_first(character: char) -> bool {
     from_tainted(character).is_none_or(|byte| !(0x80..0xc0).contains(&byte))
 }
 
-/// Appends a character in the form that JSON has within quotes. The escape of an untrusted
-/// character is untrusted too.
-pub(super) fn push_json(character: char, out: &mut String) {
-    push_escaped(character, out, |byte| match byte {
-        b'"' => Some("\\\"".to_owned()),
-        b'\\' => Some("\\\\".to_owned()),
-        b'\n' => Some("\\n".to_owned()),
-        b'\r' => Some("\\r".to_owned()),
-        b'\t' => Some("\\t".to_owned()),
-        byte if byte < b' ' => Some(format!("\\u{byte:04x}")),
-        _ => None,
-    });
-}
-
-/// Appends a text as Python's `repr` formats it, except for non-ASCII characters, which are not
-/// escaped.
-pub(super) fn push_quoted(text: &str, out: &mut String) {
+/// Appends a text in quotes: as JSON, or as Python's `repr` formats it, except for non-ASCII
+/// characters, which are not escaped. The escape of an untrusted character is untrusted too.
+pub(super) fn push_quoted(text: &str, is_json: bool, out: &mut String) {
     let has = |quote: u8| text.chars().any(|c| byte(c) == Some(quote));
-    let quote = if has(b'\'') && !has(b'"') { b'"' } else { b'\'' };
+    let quote = if is_json || has(b'\'') && !has(b'"') { b'"' } else { b'\'' };
+    let escape = |byte: u8| {
+        Some(match byte {
+            b'\\' => "\\\\".to_owned(),
+            b'\n' => "\\n".to_owned(),
+            b'\r' => "\\r".to_owned(),
+            b'\t' => "\\t".to_owned(),
+            byte if byte == quote => format!("\\{}", char::from(byte)),
+            byte if byte < b' ' && is_json => format!("\\u{byte:04x}"),
+            byte if byte < b' ' || byte == 0x7f && !is_json => format!("\\x{byte:02x}"),
+            _ => return None,
+        })
+    };
     out.push(quote.into());
     for character in text.chars() {
-        push_escaped(character, out, |byte| match byte {
-            b'\\' => Some("\\\\".to_owned()),
-            b'\n' => Some("\\n".to_owned()),
-            b'\r' => Some("\\r".to_owned()),
-            b'\t' => Some("\\t".to_owned()),
-            byte if byte == quote => Some(format!("\\{}", char::from(byte))),
-            byte if byte < b' ' || byte == 0x7f => Some(format!("\\x{byte:02x}")),
-            _ => None,
-        });
+        match byte(character).and_then(escape) {
+            Some(escape) if from_tainted(character).is_some() => out.push_str(&taint(&escape)),
+            Some(escape) => out.push_str(&escape),
+            None => out.push(character),
+        }
     }
     out.push(quote.into());
 }
@@ -107,15 +101,6 @@ pub(super) fn push_quoted(text: &str, out: &mut String) {
 /// The byte that a character represents in either alphabet.
 fn byte(character: char) -> Option<u8> {
     from_tainted(character).or_else(|| u8::try_from(character).ok())
-}
-
-/// Appends a character or its escape, which has the origin of the character.
-fn push_escaped(character: char, out: &mut String, escape: impl Fn(u8) -> Option<String>) {
-    match byte(character).filter(u8::is_ascii).and_then(escape) {
-        Some(escape) if from_tainted(character).is_some() => out.push_str(&taint(&escape)),
-        Some(escape) => out.push_str(&escape),
-        None => out.push(character),
-    }
 }
 
 /// Untrusted and other text in readable form, for messages.
@@ -139,36 +124,18 @@ pub(super) fn first_reserved(text: &str) -> Option<char> {
 /// a template has split, become U+FFFD.
 pub(super) fn segments(text: &str) -> Vec<Segment> {
     let mut segments = Vec::new();
-    let mut own = String::new();
-    let mut untrusted: Vec<u8> = Vec::new();
-    for character in text.chars() {
-        match from_tainted(character) {
-            Some(byte) => {
-                push_own(&mut segments, &mut own);
-                untrusted.push(byte);
-            }
-            None => {
-                push_untrusted(&mut segments, &mut untrusted);
-                own.push(character);
-            }
-        }
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_untrusted = from_tainted(first).is_some();
+        let end = rest.find(|c| from_tainted(c).is_some() != is_untrusted).unwrap_or(rest.len());
+        let (run, behind) = rest.split_at(end);
+        segments.push(match is_untrusted {
+            true => Segment::Untrusted(readable(run)),
+            false => Segment::Template(run.to_owned()),
+        });
+        rest = behind;
     }
-    push_own(&mut segments, &mut own);
-    push_untrusted(&mut segments, &mut untrusted);
     segments
-}
-
-fn push_own(segments: &mut Vec<Segment>, own: &mut String) {
-    if !own.is_empty() {
-        segments.push(Segment::Template(std::mem::take(own)));
-    }
-}
-
-fn push_untrusted(segments: &mut Vec<Segment>, bytes: &mut Vec<u8>) {
-    if !bytes.is_empty() {
-        segments.push(Segment::Untrusted(String::from_utf8_lossy(bytes).into_owned()));
-        bytes.clear();
-    }
 }
 
 #[cfg(test)]
@@ -191,12 +158,11 @@ mod tests {
     #[test]
     fn json_escapes_of_untrusted_characters_are_untrusted() {
         let mut json = String::from("<");
-        taint("a\"\n\u{1}é").chars().for_each(|c| push_json(c, &mut json));
-        "\"\\".chars().for_each(|c| push_json(c, &mut json));
+        push_quoted(&(taint("a\"\n\u{1}é") + "\"\\"), true, &mut json);
         let expected = [
-            Segment::Template("<".into()),
+            Segment::Template("<\"".into()),
             Segment::Untrusted("a\\\"\\n\\u0001é".into()),
-            Segment::Template("\\\"\\\\".into()),
+            Segment::Template("\\\"\\\\\"".into()),
         ];
         assert_eq!(segments(&json), expected);
     }
@@ -205,7 +171,7 @@ mod tests {
     fn quoted_text_is_escaped_as_in_python() {
         let quoted = |text: &str| {
             let mut out = String::new();
-            push_quoted(text, &mut out);
+            push_quoted(text, false, &mut out);
             readable(&out)
         };
         for (text, expected) in [
@@ -218,7 +184,7 @@ mod tests {
             assert_eq!(quoted(&taint(text)), expected);
         }
         let mut out = String::new();
-        push_quoted(&taint("\n"), &mut out);
+        push_quoted(&taint("\n"), false, &mut out);
         let expected = [("'", "\\n"), ("'", "")]
             .map(|(own, said)| [Segment::Template(own.into()), Segment::Untrusted(said.into())]);
         let segments = segments(&out);

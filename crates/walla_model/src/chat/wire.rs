@@ -52,8 +52,8 @@ pub fn wire_messages(messages: &[Message<'_>], form: WireForm) -> Vec<Value> {
         result_last: true,
         needs_result: true,
     };
-    let actions = if form.tools { native } else { ActionForm::TEXT };
-    let form = Form { system, system_last: form.system_anywhere, actions, ..Form::STRICT };
+    let actions = if form.tools { native } else { ActionForm::default() };
+    let form = Form { system, system_last: form.system_anywhere, actions, ..Form::default() };
     let contents = messages.iter().map(|its| (its.role, Cow::Borrowed(its.content), its.call));
     history::normalize(&form, contents, true).iter().map(message).collect()
 }

@@ -1,6 +1,6 @@
 //! Storage of a GGUF file's bytes.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     GgufError,
@@ -22,7 +22,6 @@ pub(super) enum Bytes {
         /// Length of the file when its header was read.
         len: u64,
     },
-    Owned(Arc<Vec<u8>>),
     Shared(Arc<[u8]>),
     Static(&'static [u8]),
 }
@@ -57,22 +56,10 @@ impl Bytes {
         Ok((Self::File { header: bytes, file, len }, header))
     }
 
-    /// Reads a whole file into memory.
-    pub fn read_all(path: &Path) -> Result<Self, GgufError> {
-        let file = ModelFile::open(path)?;
-        let len = file.len()?;
-        let mut bytes = Vec::new();
-        let whole = usize::try_from(len).map_err(|_| std::io::ErrorKind::OutOfMemory.into());
-        whole.and_then(|len| grow(&mut bytes, len)).map_err(|source| file.io(source))?;
-        file.read_unchanged(len, 0, &mut bytes)?;
-        Ok(Self::Owned(Arc::new(bytes)))
-    }
-
     /// The bytes in memory: at least the header.
     pub fn header(&self) -> &[u8] {
         match self {
             Self::File { header, .. } => header,
-            Self::Owned(bytes) => bytes,
             Self::Shared(bytes) => bytes,
             Self::Static(bytes) => bytes,
         }

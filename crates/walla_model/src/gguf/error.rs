@@ -3,7 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{FileKind, Foreign, PartError, Shape};
+use super::{FileKind, Foreign, PartError};
 
 /// Why a file is not a readable GGUF file.
 ///
@@ -110,22 +110,6 @@ pub enum GgufError {
         /// The maximum.
         max: u64,
     },
-    /// The value of a key is truncated or too large.
-    #[error("key {key:?}: {source}")]
-    Value {
-        /// The key; truncated if it is long.
-        key: String,
-        /// The defect.
-        source: Box<Self>,
-    },
-    /// The description of a tensor is truncated or too large.
-    #[error("tensor {tensor:?}: {source}")]
-    TensorInfo {
-        /// The name.
-        tensor: String,
-        /// The defect.
-        source: Box<Self>,
-    },
     /// A tensor's name is not UTF-8.
     #[error("{what} at byte {at} is not UTF-8")]
     Text {
@@ -142,96 +126,30 @@ pub enum GgufError {
         /// Position of the name.
         at: u64,
     },
-    /// A code is not a metadata type.
-    #[error("key {key:?}: {code} is no metadata type (0 to 12)")]
-    ValueType {
-        /// The key.
+    /// The value of a key is truncated or too large, or its type is unknown; or `general.alignment`
+    /// has two values. Other duplicate keys are an error only for a reader that uses them
+    /// ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
+    #[error("key {key:?}: {reason}")]
+    Key {
+        /// The key; truncated if it is long.
         key: String,
-        /// The code.
-        code: u32,
+        /// The defect.
+        reason: String,
     },
-    /// Arrays are nested too deeply to skip.
-    #[error("key {key:?}: arrays are nested more than {max_levels} levels deep")]
-    NestedArray {
-        /// The key.
-        key: String,
-        /// Maximum number of levels that are skipped.
-        max_levels: u32,
-    },
-    /// `general.alignment` has two values. Other duplicate keys are an error only for a reader that
-    /// uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
-    #[error("key {key:?} appears twice")]
-    DuplicateKey {
-        /// The key.
-        key: String,
+    /// The description of a tensor is truncated, too large or impossible, its data is not in the
+    /// file, or another tensor has its name.
+    #[error("tensor {tensor:?}: {reason}")]
+    Tensor {
+        /// The name.
+        tensor: String,
+        /// The defect.
+        reason: String,
     },
     /// `general.alignment` is invalid.
     #[error("general.alignment is {found}, expected a power of two in 8..=1048576 as UINT32")]
     Alignment {
         /// The value in the file.
         found: String,
-    },
-    /// Two tensors have the same name.
-    #[error("tensor {tensor:?} appears twice")]
-    DuplicateTensor {
-        /// The name.
-        tensor: String,
-    },
-    /// The number of dimensions is outside `1..=4`.
-    #[error("tensor {tensor:?} has {found} dimensions, expected 1 to 4")]
-    Dimensions {
-        /// The name.
-        tensor: String,
-        /// The number in the file.
-        found: u32,
-    },
-    /// A dimension is zero, or the product of the dimensions overflows.
-    #[error("tensor {tensor:?} has shape {shape}: {reason}")]
-    Shape {
-        /// The name.
-        tensor: String,
-        /// The dimensions in the file.
-        shape: Shape,
-        /// The defect.
-        reason: &'static str,
-    },
-    /// A row is not a whole number of blocks.
-    #[error(
-        "tensor {tensor:?}: rows of {row} numbers are no whole number of {block}-number blocks"
-    )]
-    PartialBlock {
-        /// The name.
-        tensor: String,
-        /// Elements in a row.
-        row: u64,
-        /// Elements in a block of the type.
-        block: u64,
-    },
-    /// A tensor's data is not aligned.
-    #[error("tensor {tensor:?}: offset {offset} is no multiple of the alignment {alignment}")]
-    Unaligned {
-        /// The name.
-        tensor: String,
-        /// From the start of the data, in bytes.
-        offset: u64,
-        /// The file's alignment.
-        alignment: u64,
-    },
-    /// A tensor's data is not in the file, which was truncated, probably by an interrupted
-    /// download.
-    #[error(
-        "tensor {tensor:?}: {needed} bytes at offset {offset} of the data, which has {available}: \
-         the file is cut off, download it again"
-    )]
-    Outside {
-        /// The name.
-        tensor: String,
-        /// From the start of the data, in bytes.
-        offset: u64,
-        /// Size of the tensor, in bytes.
-        needed: u64,
-        /// Bytes of data in the file.
-        available: u64,
     },
     /// Two tensors share bytes.
     #[error("tensors {first:?} and {second:?} overlap")]
@@ -350,24 +268,19 @@ impl GgufError {
         }
     }
 
-    /// Adds the key to an error about its value that does not contain it.
-    pub(super) fn of_key(self, key: &[u8]) -> Self {
-        match self {
-            Self::Truncated { .. } | Self::TooLarge { .. } => {
-                Self::Value { key: shown(key), source: Box::new(self) }
-            }
-            named => named,
-        }
+    /// A defect of a key.
+    pub(super) fn of_key(key: &[u8], reason: impl ToString) -> Self {
+        Self::Key { key: shown(key), reason: reason.to_string() }
     }
 
-    /// Adds the tensor to an error about its description that does not contain it.
-    pub(super) fn of_tensor(self, tensor: &str) -> Self {
-        match self {
-            Self::Truncated { .. } | Self::TooLarge { .. } => {
-                Self::TensorInfo { tensor: tensor.to_owned(), source: Box::new(self) }
-            }
-            named => named,
-        }
+    /// A defect of a tensor.
+    pub(super) fn of_tensor(tensor: &str, reason: impl ToString) -> Self {
+        Self::Tensor { tensor: tensor.to_owned(), reason: reason.to_string() }
+    }
+
+    /// Whether a read ended early: the error names no key and no tensor.
+    pub(super) const fn is_of_read(&self) -> bool {
+        matches!(self, Self::Truncated { .. } | Self::TooLarge { .. })
     }
 }
 

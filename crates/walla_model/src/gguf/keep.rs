@@ -1,12 +1,6 @@
 //! A model file that stays open without its header in memory, and a fingerprint of its contents.
 
-use std::{
-    fmt,
-    hash::{DefaultHasher, Hasher as _},
-    path::Path,
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{borrow::Cow, fmt, path::Path, sync::Arc, time::SystemTime};
 
 use super::{
     Gguf, GgufError,
@@ -41,26 +35,20 @@ pub struct KeptGguf {
 
 /// One file.
 #[derive(Clone)]
-enum Kept {
-    File {
-        file: Arc<ModelFile>,
-        fingerprint: Fingerprint,
-        modified: Option<SystemTime>,
-    },
-    Memory {
-        bytes: Bytes,
-        /// Length of the header.
-        data_start: u64,
-    },
+struct Kept {
+    storage: Storage,
+    len: u64,
+    /// Length of metadata and tensor table.
+    header_len: usize,
+    /// Digests of the header and of the samples.
+    fingerprint: [u64; 2],
+    modified: Option<SystemTime>,
 }
 
-/// Identifies the contents of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Fingerprint {
-    len: u64,
-    header_len: usize,
-    header: u64,
-    samples: u64,
+#[derive(Clone)]
+enum Storage {
+    File(Arc<ModelFile>),
+    Memory(Bytes),
 }
 
 impl fmt::Debug for KeptGguf {
@@ -72,11 +60,8 @@ impl fmt::Debug for KeptGguf {
 impl KeptGguf {
     /// Computes the fingerprints of a file's parts.
     pub(super) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
-        let others = gguf.others.iter().map(|part| Kept::new(&part.bytes, part.header.data_start));
-        Ok(Self {
-            first: Kept::new(&gguf.bytes, gguf.header.data_start)?,
-            others: others.collect::<Result<_, _>>()?,
-        })
+        let others = gguf.others.iter().map(Kept::new).collect::<Result<_, _>>()?;
+        Ok(Self { first: Kept::new(gguf)?, others })
     }
 
     fn files(&self) -> impl Iterator<Item = &Kept> {
@@ -134,123 +119,104 @@ impl KeptGguf {
 }
 
 impl Kept {
-    fn new(bytes: &Bytes, data_start: u64) -> Result<Self, GgufError> {
-        Ok(match bytes {
-            Bytes::File { header, file, len } => {
-                let fingerprint = Fingerprint {
-                    len: *len,
-                    header_len: header.len(),
-                    header: hash(header),
-                    samples: samples(file, *len, header.len() as u64)?,
-                };
-                Self::File { file: Arc::clone(file), fingerprint, modified: file.modified() }
-            }
-            memory => Self::Memory { bytes: memory.clone(), data_start },
-        })
+    fn new(part: &Gguf) -> Result<Self, GgufError> {
+        let len = part.bytes.len();
+        let storage = match &part.bytes {
+            Bytes::File { file, .. } => Storage::File(Arc::clone(file)),
+            memory => Storage::Memory(memory.clone()),
+        };
+        let header_len = part.header.data_start.min(len) as usize; // It is in memory.
+        let mut kept = Self { storage, len, header_len, fingerprint: [0; 2], modified: None };
+        // Before the fingerprint: a write in between is then noticed as a later time.
+        kept.modified = kept.file().and_then(ModelFile::modified);
+        let header = part.bytes.header().get(..header_len).unwrap_or_default();
+        kept.fingerprint = [mix(0, header), kept.samples(0)?];
+        Ok(kept)
+    }
+
+    fn file(&self) -> Option<&ModelFile> {
+        if let Storage::File(file) = &self.storage { Some(file) } else { None }
     }
 
     fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File { file, .. } => Some(file.path()),
-            Self::Memory { .. } => None,
-        }
+        self.file().map(ModelFile::path)
     }
 
     fn is_touched(&self) -> bool {
-        match self {
-            Self::File { file, modified, .. } => file.modified() != *modified,
-            Self::Memory { .. } => false,
-        }
+        self.file().is_some_and(|file| file.modified() != self.modified)
     }
 
     fn check(&self) -> Result<(), GgufError> {
-        let Self::File { file, fingerprint, .. } = self else { return Ok(()) };
-        let len = file.len()?;
-        if len != fingerprint.len {
-            let path = file.path().to_owned();
-            return Err(GgufError::Changed { path, before: fingerprint.len, after: len });
+        // Bytes in memory cannot change.
+        let Some(file) = self.file() else { return Ok(()) };
+        let (path, len) = (file.path().to_owned(), file.len()?);
+        let [header, samples] = self.fingerprint;
+        // The cheapest comparison first: the length needs no read.
+        if len != self.len {
+            Err(GgufError::Changed { path, before: self.len, after: len })
+        } else if mix(0, &self.header()?) != header {
+            Err(GgufError::Modified { path, what: "its metadata or tensor table" })
+        } else if self.samples(0)? != samples {
+            Err(GgufError::Modified { path, what: "its weights" })
+        } else {
+            Ok(())
         }
-        let modified = |what| Err(GgufError::Modified { path: file.path().to_owned(), what });
-        let header = read_header(file, fingerprint)?;
-        if hash(&header) != fingerprint.header {
-            return modified("its metadata or tensor table");
-        }
-        if samples(file, len, header.len() as u64)? != fingerprint.samples {
-            return modified("its weights");
-        }
-        Ok(())
     }
 
-    fn digest(&self, mut digest: u64) -> Result<u64, GgufError> {
-        let mut add = |bytes: &[u8]| digest = mix(digest, bytes);
-        match self {
-            Self::File { file, fingerprint, .. } => {
-                let header = read_header(file, fingerprint)?;
-                add(&fingerprint.len.to_le_bytes());
-                add(&header);
-                let read = |at, part: &mut [u8]| file.read_unchanged(fingerprint.len, at, part);
-                each_sample(fingerprint.len, header.len() as u64, read, &mut add)?;
-            }
-            Self::Memory { bytes, data_start } => {
-                let whole = bytes.header();
-                let header = usize::try_from(*data_start).unwrap_or(whole.len());
-                add(&(whole.len() as u64).to_le_bytes());
-                add(whole.get(..header).unwrap_or(whole));
-                let read = |at: u64, part: &mut [u8]| {
-                    let from = whole.get(at as usize..at as usize + part.len());
-                    part.copy_from_slice(from.unwrap_or_default());
-                    Ok(())
-                };
-                each_sample(whole.len() as u64, header as u64, read, &mut add)?;
-            }
-        }
-        Ok(digest)
+    fn digest(&self, digest: u64) -> Result<u64, GgufError> {
+        let digest = mix(digest, &self.len.to_le_bytes());
+        self.samples(mix(digest, &self.header()?))
     }
 
     /// The file without its other parts.
     fn open(&self) -> Result<Gguf, GgufError> {
-        match self {
-            Self::File { file, .. } => Gguf::of_file(Arc::clone(file)),
-            Self::Memory { bytes, .. } => Gguf::new(bytes.clone()),
+        match &self.storage {
+            Storage::File(file) => Gguf::of_file(Arc::clone(file)),
+            Storage::Memory(bytes) => Gguf::new(bytes.clone()),
         }
     }
-}
 
-/// The header of a file again: metadata and tensor table.
-fn read_header(file: &ModelFile, fingerprint: &Fingerprint) -> Result<Vec<u8>, GgufError> {
-    let mut header = Vec::new();
-    grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
-    file.read_unchanged(fingerprint.len, 0, &mut header)?;
-    Ok(header)
-}
-
-/// A hash of the samples of a file's data, or of all data up to 1 MiB.
-fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError> {
-    let mut hasher = DefaultHasher::new();
-    let read = |at, part: &mut [u8]| file.read_unchanged(len, at, part);
-    each_sample(len, data_start, read, &mut |sample| hasher.write(sample))?;
-    Ok(hasher.finish())
-}
-
-/// Calls `use_sample` with each sample, which `read` reads at its place.
-fn each_sample(
-    len: u64,
-    data_start: u64,
-    read: impl Fn(u64, &mut [u8]) -> Result<(), GgufError>,
-    use_sample: &mut dyn FnMut(&[u8]),
-) -> Result<(), GgufError> {
-    let data = len.saturating_sub(data_start);
-    let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
-    // If the data is shorter than all samples, the samples overlap.
-    let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
-    let last_start = data - buffer.len() as u64;
-    for i in 0..count {
-        // In 128 bits, because the length of a sparse file can be close to 2^63.
-        let at = u128::from(last_start) * u128::from(i) / u128::from(count.max(2) - 1);
-        read(data_start + at as u64, &mut buffer)?;
-        use_sample(&buffer);
+    /// The header again: metadata and tensor table.
+    fn header(&self) -> Result<Cow<'_, [u8]>, GgufError> {
+        match &self.storage {
+            Storage::File(file) => {
+                let mut header = Vec::new();
+                grow(&mut header, self.header_len).map_err(|source| file.io(source))?;
+                file.read_unchanged(self.len, 0, &mut header)?;
+                Ok(header.into())
+            }
+            Storage::Memory(bytes) => {
+                Ok(bytes.header().get(..self.header_len).unwrap_or_default().into())
+            }
+        }
     }
-    Ok(())
+
+    /// Adds the samples of the data to a digest, or all data up to 1 MiB.
+    fn samples(&self, mut digest: u64) -> Result<u64, GgufError> {
+        let data = self.len.saturating_sub(self.header_len as u64);
+        let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
+        // If the data is shorter than all samples, the samples overlap.
+        let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
+        let last_start = data - buffer.len() as u64;
+        for i in 0..count {
+            // In 128 bits, because the length of a sparse file can be close to 2^63.
+            let at = u128::from(last_start) * u128::from(i) / u128::from(count.max(2) - 1);
+            let at = self.header_len as u64 + at as u64;
+            let sample = match &self.storage {
+                Storage::File(file) => {
+                    file.read_unchanged(self.len, at, &mut buffer)?;
+                    &buffer
+                }
+                Storage::Memory(bytes) => bytes
+                    .header()
+                    .get(at as usize..)
+                    .and_then(|rest| rest.get(..buffer.len()))
+                    .unwrap_or_default(),
+            };
+            digest = mix(digest, sample);
+        }
+        Ok(digest)
+    }
 }
 
 /// Adds bytes to a digest, eight at a time.
@@ -263,13 +229,8 @@ fn mix(digest: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let digest = words.by_ref().fold(digest, |digest, bytes| step(digest, word(bytes)));
+    // The length distinguishes inputs that differ in zeros at the end.
     step(step(digest, word(words.remainder())), bytes.len() as u64)
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 #[cfg(test)]
@@ -351,16 +312,18 @@ mod tests {
         let path = folder.path().join("sparse");
         let len = (64 << 20) + 77;
         fs::File::create(&path).unwrap().set_len(len).unwrap();
-        let file = ModelFile::open(&path).unwrap();
-        let before = samples(&file, len, 100).unwrap();
+        let storage = Storage::File(Arc::new(ModelFile::open(&path).unwrap()));
+        let mut kept = Kept { storage, len, header_len: 100, fingerprint: [0; 2], modified: None };
+        let before = kept.samples(0).unwrap();
         for at in [100, 100 + SAMPLE_BYTES - 1, len - SAMPLE_BYTES, len - 1] {
             overwrite(&path, at, &[1]);
-            assert_ne!(samples(&file, len, 100).unwrap(), before, "{at}");
+            assert_ne!(kept.samples(0).unwrap(), before, "{at}");
             overwrite(&path, at, &[0]);
         }
-        assert_eq!(samples(&file, len, 100).unwrap(), before);
+        assert_eq!(kept.samples(0).unwrap(), before);
+        kept.len += SAMPLE_BYTES;
         assert!(matches!(
-            samples(&file, len + SAMPLE_BYTES, 100),
+            kept.samples(0),
             Err(GgufError::Changed { before: _, after, .. }) if after == len
         ));
     }

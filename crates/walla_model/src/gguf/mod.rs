@@ -35,7 +35,6 @@ pub use kind::FileKind;
 pub use split::PartError;
 pub use value::{Element, Unreadable, Value};
 use walla_types::{TensorType, UnknownTensorType};
-pub use warning::GgufWarning;
 pub use writer::{DataWriter, WriteError, Writer};
 
 use self::{bytes::Bytes, file::ModelFile};
@@ -162,8 +161,8 @@ impl Gguf {
     /// The value keeps the file open, so replacing the file by renaming (as package managers and
     /// downloaders do) and deleting it are harmless. A program that overwrites the file in place
     /// changes the data that is read later; [`keep`](Self::keep) can detect that. If a program
-    /// shortens the file, reading a tensor is an error. If that is not acceptable, use
-    /// [`Gguf::open_copied`].
+    /// shortens the file, reading a tensor is an error. If that is not acceptable, read the file
+    /// into memory ([`from_bytes`](Self::from_bytes)).
     ///
     /// # Errors
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
@@ -172,23 +171,16 @@ impl Gguf {
     /// incomplete or do not belong together, [`GgufError::Part`] if another part is not a valid
     /// GGUF file, any other [`GgufError`] if it is not a valid GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        let open = |path: &Path| Self::of_file(Arc::new(ModelFile::open(path)?));
-        open(path.as_ref())?.with_parts(path.as_ref(), open)
+        Self::open_part(path.as_ref())?.with_parts(path.as_ref())
+    }
+
+    fn open_part(path: &Path) -> Result<Self, GgufError> {
+        Self::of_file(Arc::new(ModelFile::open(path)?))
     }
 
     fn of_file(file: Arc<ModelFile>) -> Result<Self, GgufError> {
         let (bytes, header) = Bytes::read_header(file)?;
         Ok(Self { bytes, header, others: Vec::new() })
-    }
-
-    /// Reads a whole file (with its other parts, as [`open`](Self::open)) into memory. This is
-    /// slower and takes as much memory as the file, but later changes of the file have no effect.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), without [`GgufError::Changed`] after the call.
-    pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        let open = |path: &Path| Self::new(Bytes::read_all(path)?);
-        open(path.as_ref())?.with_parts(path.as_ref(), open)
     }
 
     /// Reads a file that is already in memory. Use an `Arc` to avoid a copy. A part of a split

@@ -18,7 +18,7 @@ use walla_types::TensorType;
 use super::{
     Shape,
     cursor::{Cursor, MAX_HEADER_BYTES, Span},
-    error::{GgufError, shown},
+    error::GgufError,
     foreign,
     value::{ARRAY_CODE, Element},
 };
@@ -129,6 +129,7 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
 pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
     let mut cursor = Cursor::new(bytes, len);
     let header = header(&mut cursor);
+    // With too few bytes an error is no defect of the file: the header is parsed again.
     cursor.needs().map_or_else(|| header.map(Parsed::Header), |end| Ok(Parsed::Needs(end)))
 }
 
@@ -147,6 +148,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
         }
     }
     let entries_by_key = sorted_by(entries.len(), |i| entries.get(i).map(|e| e.key.text(bytes)));
+    // Before the tensors, whose offsets are checked against it.
     let alignment = alignment(&entries, bytes)?;
 
     let mut tensors = Vec::with_capacity(tensor_count);
@@ -155,7 +157,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
     }
     let tensors_by_name = sorted_by(tensors.len(), |i| tensors.get(i).map(|t| t.name.text(bytes)));
     if let Some(name) = twice(&tensors_by_name, |i| tensors.get(i).map(|t| t.name.text(bytes))) {
-        return Err(GgufError::DuplicateTensor { tensor: name.to_owned() });
+        return Err(GgufError::of_tensor(name, "it appears twice"));
     }
     // `at` is at most 2^32 and the alignment at most 2^20.
     let data_start = (cursor.at() as u64).next_multiple_of(alignment);
@@ -191,8 +193,9 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     let Some(entry) = found.next() else {
         return Ok(ALIGNMENT_DEFAULT);
     };
+    // Programs that take the first and programs that take the last would read other weights.
     if found.next().is_some() {
-        return Err(GgufError::DuplicateKey { key: ALIGNMENT_KEY.to_owned() });
+        return Err(GgufError::of_key(ALIGNMENT_KEY.as_bytes(), "it appears twice"));
     }
     let found = match entry.value {
         Stored::Scalar(Element::U32, [a, b, c, d, ..]) => u32::from_le_bytes([a, b, c, d]),
@@ -216,12 +219,16 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
     let available = len.saturating_sub(header.data_start);
     for tensor in tensors {
         if tensor.offset.checked_add(tensor.bytes).is_none_or(|end| end > available) {
-            let (offset, needed) = (tensor.offset, tensor.bytes);
-            let tensor = tensor.name.text(bytes).to_owned();
-            return Err(GgufError::Outside { tensor, offset, needed, available });
+            let Tensor { name, offset, bytes: needed, .. } = tensor;
+            let reason = format!(
+                "{needed} bytes at offset {offset} of the data, which has {available}: the file is \
+                 cut off, download it again"
+            );
+            return Err(GgufError::of_tensor(name.text(bytes), reason));
         }
     }
     let mut order: Vec<u32> = (0..tensors.len() as u32).collect();
+    // In this order it is enough to compare neighbours: all pairs of 32,768 tensors are 2^29.
     order.sort_unstable_by_key(|&i| tensors.get(i as usize).map(|t| t.offset));
     let in_order = order.iter().filter_map(|&i| tensors.get(i as usize));
     for (first, second) in in_order.clone().zip(in_order.skip(1)) {
@@ -235,6 +242,7 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
 
 impl Cursor<'_> {
     fn preamble(&mut self) -> Result<u32, GgufError> {
+        // Before the magic: the name of the format helps more than four wrong bytes.
         if let Some(foreign) = foreign::recognize(self.head(foreign::HEAD_BYTES)?) {
             return Err(GgufError::Foreign(foreign));
         }
@@ -263,13 +271,18 @@ impl Cursor<'_> {
             self.plausible("tensor count", tensors, tensor_bytes_min, MAX_TENSORS)?;
         let of_tensors = tensors.saturating_mul(tensor_bytes_min);
         let needed = entries.saturating_mul(entry_bytes_min).saturating_add(of_tensors);
+        // Each number fits alone, but both may count the same bytes.
         self.plausible("header", needed, 1, u64::MAX)?;
         Ok((entry_count, tensor_count))
     }
 
     fn entry(&mut self, strings: &mut Vec<Strings>) -> Result<Entry, GgufError> {
         let (key, raw) = self.sized("key", MAX_KEY_BYTES)?;
-        let value = self.value(raw, strings).map_err(|error| error.of_key(raw))?;
+        let value = self.value(raw, strings).map_err(|error| match error {
+            // The cursor does not know whose bytes it reads.
+            unnamed if unnamed.is_of_read() => GgufError::of_key(raw, unnamed),
+            named => named,
+        })?;
         Ok(Entry { key, value })
     }
 
@@ -286,7 +299,7 @@ impl Cursor<'_> {
                 Ok(Stored::Scalar(element, padded))
             }
             None if code == ARRAY_CODE => self.array_value(key, strings),
-            None => Err(GgufError::ValueType { key: shown(key), code }),
+            None => Err(unknown_type(key, code)),
         }
     }
 
@@ -348,8 +361,9 @@ impl Cursor<'_> {
         let bytes_min = match Element::from_code(code) {
             Some(element) => element.bytes_min() as u64,
             None if code == ARRAY_CODE => 12,
+            // Nothing is skipped, so the size of its unknown type does not matter.
             None if count == 0 => return Ok(()),
-            None => return Err(GgufError::ValueType { key: shown(key), code }),
+            None => return Err(unknown_type(key, code)),
         };
         let len = self.plausible("array length", count, bytes_min, MAX_HEADER_BYTES)?;
         match Element::from_code(code) {
@@ -361,8 +375,8 @@ impl Cursor<'_> {
             Some(_) => _ = self.take(count.saturating_mul(bytes_min), "array")?,
             None => {
                 let Some(levels) = levels.checked_sub(1) else {
-                    let (key, max_levels) = (shown(key), MAX_LEVELS);
-                    return Err(GgufError::NestedArray { key, max_levels });
+                    let reason = format!("arrays are nested more than {MAX_LEVELS} levels deep");
+                    return Err(GgufError::of_key(key, reason));
                 };
                 for _ in 0..len {
                     let inner = (self.u32("array type")?, self.u64("array length")?);
@@ -375,15 +389,18 @@ impl Cursor<'_> {
 
     fn tensor(&mut self, alignment: u64) -> Result<Tensor, GgufError> {
         let (name, text) = self.name("tensor name", MAX_NAME_BYTES)?;
-        self.tensor_info(name, text, alignment).map_err(|error| error.of_tensor(text))
+        self.tensor_info(name, text, alignment).map_err(|error| match error {
+            unnamed if unnamed.is_of_read() => GgufError::of_tensor(text, unnamed),
+            named => named,
+        })
     }
 
     fn tensor_info(&mut self, name: Span, text: &str, alignment: u64) -> Result<Tensor, GgufError> {
-        let tensor = || text.to_owned();
         let rank = self.u32("number of dimensions")?;
         let mut dims = [1; 4];
         let Some(used) = dims.get_mut(..rank as usize).filter(|used| !used.is_empty()) else {
-            return Err(GgufError::Dimensions { tensor: tensor(), found: rank });
+            let reason = format!("{rank} dimensions, expected 1 to 4");
+            return Err(GgufError::of_tensor(text, reason));
         };
         for dim in used {
             *dim = self.u64("dimension")?;
@@ -393,16 +410,21 @@ impl Cursor<'_> {
         let offset = self.u64("tensor offset")?;
         let bytes = tensor_bytes(text, shape, code)?;
         if !offset.is_multiple_of(alignment) {
-            return Err(GgufError::Unaligned { tensor: tensor(), offset, alignment });
+            let reason = format!("offset {offset} is no multiple of the alignment {alignment}");
+            return Err(GgufError::of_tensor(text, reason));
         }
         Ok(Tensor { name, shape, code, offset, bytes })
     }
 }
 
+fn unknown_type(key: &[u8], code: u32) -> GgufError {
+    GgufError::of_key(key, format!("{code} is no metadata type (0 to 12)"))
+}
+
 /// Bytes of a tensor's data; 1 for a type without kernels.
 pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, GgufError> {
     let [row, rest @ ..] = shape.padded();
-    let wrong = |reason| GgufError::Shape { tensor: name.to_owned(), shape, reason };
+    let wrong = |reason| GgufError::of_tensor(name, format!("shape {shape}: {reason}"));
     if shape.padded().contains(&0) {
         return Err(wrong("a dimension is 0"));
     }
@@ -415,7 +437,8 @@ pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, G
     };
     let block = ty.block_elements() as u64;
     if !row.is_multiple_of(block) {
-        return Err(GgufError::PartialBlock { tensor: name.to_owned(), row, block });
+        let reason = format!("rows of {row} numbers are no whole number of {block}-number blocks");
+        return Err(GgufError::of_tensor(name, reason));
     }
     let row_bytes = row.checked_div(block).unwrap_or(0).checked_mul(ty.block_bytes() as u64);
     row_bytes.and_then(|bytes| bytes.checked_mul(rows)).ok_or_else(|| wrong(overflow))

@@ -171,13 +171,8 @@ fn name_of(path: &Path) -> Option<PartName<'_>> {
 }
 
 impl Gguf {
-    /// Adds the other parts if this file is the first part of a split model. `open` opens a file
-    /// without its other parts.
-    pub(super) fn with_parts(
-        self,
-        path: &Path,
-        open: impl Fn(&Path) -> Result<Self, GgufError>,
-    ) -> Result<Self, GgufError> {
+    /// Adds the other parts if this file is the first part of a split model.
+    pub(super) fn with_parts(self, path: &Path) -> Result<Self, GgufError> {
         // A wrong type is an error of the model's specification.
         let parts = self.find::<u64>(COUNT).ok().flatten().unwrap_or(1);
         if parts <= 1 {
@@ -203,7 +198,7 @@ impl Gguf {
         let mut others = Vec::new();
         for part in 2..=parts {
             let path = path.with_file_name(name.of(part));
-            let other = open(&path).map_err(|error| match error {
+            let other = Self::open_part(&path).map_err(|error| match error {
                 GgufError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
                     PartError::Missing { part, parts }.at(&path)
                 }
@@ -211,6 +206,7 @@ impl Gguf {
                 source => GgufError::Part { path: path.clone(), source: Box::new(source) },
             })?;
             header_bytes = header_bytes.saturating_add(other.header.data_start);
+            // Within the loop: 512 parts with the largest header each would not fit into memory.
             if header_bytes > MAX_HEADER_BYTES {
                 let (what, found) = ("bytes of headers", header_bytes);
                 return Err(fail(PartError::TooLarge { what, found, max: MAX_HEADER_BYTES }));

@@ -165,7 +165,7 @@ impl Writer {
         let header = parse::parse_header(&bytes)?;
         let key = |i: usize| header.entries.get(i).map(|entry| entry.key.text(&bytes));
         if let Some(key) = parse::twice(&header.entries_by_key, key) {
-            return Err(GgufError::DuplicateKey { key: key.to_owned() }.into());
+            return Err(GgufError::of_key(key.as_bytes(), "it appears twice").into());
         }
         bytes.resize(header.data_start as usize, 0); // At most 1 MiB more.
         out.write_all(&bytes)?;

@@ -11,11 +11,11 @@
 use walla_types::TokenId;
 
 use super::{
+    encode::Encoding,
     error::VocabularyError,
     merge::{Merger, Pair},
     pieces::{Index, Pieces, mix, secret, slots_for},
     split::PreTokenizer,
-    untrusted::Avoided,
 };
 
 /// Id of no token.
@@ -42,6 +42,7 @@ impl Alphabet {
             }
             Self::Characters => {
                 bytes.extend_from_slice(text.replace('▁', " ").as_bytes());
+                // The space of a text becomes `▁`, so a piece with a real space never occurs.
                 !text.contains(' ')
             }
         }
@@ -102,6 +103,7 @@ impl Merges {
         }
         let mut at = self.first_slot(left, right);
         loop {
+            // The length is a power of two, and a third of the slots is empty: each search ends.
             let slot = self.slots.get(at & (self.slots.len() - 1))?;
             if (slot.left, slot.right) == (left, right) {
                 return Some(Pair { key: slot.rank, id: slot.merged });
@@ -230,6 +232,7 @@ impl Bpe {
             if alphabet.spell(a, &mut left) && alphabet.spell(b, &mut right) {
                 let (a, b) = (symbols.get(&left), symbols.get(&right));
                 left.extend_from_slice(&right);
+                // Perhaps no token: a later merge can still make one of it.
                 let merged = symbols.get(&left);
                 table.insert(Merge { left: a, right: b, rank: rank as u32, merged });
             }
@@ -238,72 +241,59 @@ impl Bpe {
     }
 
     /// Encodes text that contains no special tokens.
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        vocabulary: (&Pieces, &Index),
-        avoided: Avoided<'_>,
-        (merger, out): (&mut Merger, &mut Vec<TokenId>),
-    ) {
+    pub(super) fn encode(&self, text: &str, encoding: &mut Encoding<'_>) {
         match self.alphabet {
             Alphabet::Bytes(pre) => pre.split(text, &mut |word| {
-                let word = (word, pre.ignores_merges());
-                self.encode_word(word, vocabulary, avoided, (merger, out));
+                self.encode_word(word, pre.ignores_merges(), encoding);
             }),
             Alphabet::Characters => {
-                let spaced = text.replace('▁', " ");
-                for word in lines(&spaced) {
-                    let word = (word, word.starts_with('\n'));
-                    self.encode_word(word, vocabulary, avoided, (merger, out));
+                for word in lines(&text.replace('▁', " ")) {
+                    self.encode_word(word, word.starts_with('\n'), encoding);
                 }
             }
         }
     }
 
     /// Encodes one word, without merging if it is a token and `whole` is set.
-    fn encode_word(
-        &self,
-        (word, whole): (&str, bool),
-        (pieces, index): (&Pieces, &Index),
-        avoided: Avoided<'_>,
-        (merger, out): (&mut Merger, &mut Vec<TokenId>),
-    ) {
+    fn encode_word(&self, word: &str, whole: bool, encoding: &mut Encoding<'_>) {
+        // Taken for the time of the word: closures below borrow the rest of `encoding`.
+        let mut merger = std::mem::take(&mut encoding.merger);
         let is_avoided =
-            |symbol: u32| self.token(symbol).is_some_and(|token| avoided.contains(token.0));
-        if whole {
-            let whole = index.find(pieces, word.as_bytes()).filter(|&symbol| !is_avoided(symbol));
-            if let Some(token) = whole.and_then(|symbol| self.token(symbol)) {
-                out.push(token);
-                return;
-            }
+            |symbol: u32| self.token(symbol).is_some_and(|token| encoding.avoids(token.0));
+        let whole = Some(word).filter(|_| whole).and_then(|word| encoding.find(word.as_bytes()));
+        let whole = whole.filter(|&symbol| !is_avoided(symbol));
+        if let Some(token) = whole.and_then(|symbol| self.token(symbol)) {
+            encoding.merger = merger;
+            return encoding.tokens.push(token);
         }
-        self.begin(word, (pieces, index), |_| false, merger);
+        self.begin(word, encoding, |_| false, &mut merger);
         merger.merge(|left, right| self.merges.find(left.id, right.id));
         // Merges through an avoided token are allowed. They are refused only if such a token is in
         // the result.
-        if !avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
-            self.begin(word, (pieces, index), is_avoided, merger);
+        if !encoding.avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
+            self.begin(word, encoding, is_avoided, &mut merger);
             merger.merge(|left, right| {
                 self.merges.find(left.id, right.id).filter(|pair| !is_avoided(pair.id))
             });
         }
         for node in merger.symbols() {
             match self.token(node.id) {
-                Some(token) => out.push(token),
+                Some(token) => encoding.tokens.push(token),
                 None => {
                     let text = word.as_bytes().get(node.start as usize..).unwrap_or_default();
                     let text = text.get(..node.len as usize).unwrap_or_default();
-                    self.spell_by_bytes(text, out);
+                    self.spell_by_bytes(text, &mut encoding.tokens);
                 }
             }
         }
+        encoding.merger = merger;
     }
 
     /// Starts a word as its bytes or characters. An avoided character is left to its bytes.
     fn begin(
         &self,
         word: &str,
-        (pieces, index): (&Pieces, &Index),
+        encoding: &Encoding<'_>,
         is_avoided: impl Fn(u32) -> bool,
         merger: &mut Merger,
     ) {
@@ -314,7 +304,7 @@ impl Bpe {
                 let mut buffer = [0; 4];
                 for c in word.chars() {
                     let c = c.encode_utf8(&mut buffer).as_bytes();
-                    let symbol = index.find(pieces, c).filter(|&symbol| !is_avoided(symbol));
+                    let symbol = encoding.find(c).filter(|&symbol| !is_avoided(symbol));
                     merger.push(symbol.unwrap_or(NONE), c.len() as u32);
                 }
             }

@@ -81,6 +81,7 @@ impl StreamDecoder {
         delta: &mut String,
     ) -> Result<(), TokenizerError> {
         let mut bytes = tokenizer.try_token_bytes(token)?;
+        // The only error is behind us: an unknown token leaves the decoder unchanged.
         let is_hidden = tokenizer.is_hidden(token);
         let is_special = tokenizer.is_special(token);
         let has_prefix = tokenizer.adds_space_prefix() && self.is_after_special && !is_special;

@@ -1,15 +1,14 @@
 //! Encodes text to tokens.
 
-use std::ops::Range;
-
 use walla_types::TokenId;
 
 use super::{
     Model, Tokenizer,
     error::TokenizerError,
+    kind::Kind,
     merge::Merger,
     partition::{Fragment, Trust},
-    untrusted::Avoided,
+    pieces::{Index, Pieces},
 };
 
 /// Options of encoding.
@@ -38,34 +37,15 @@ impl Tokenizer {
         text: &str,
         options: EncodeOptions,
     ) -> Result<Vec<TokenId>, TokenizerError> {
-        let mut tokens = Vec::new();
-        self.encode_into(text, options, &mut tokens)?;
-        Ok(tokens)
-    }
-
-    /// As [`encode`](Self::encode), appended to `tokens`.
-    ///
-    /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes);
-    /// `tokens` is unchanged then.
-    pub fn encode_into(
-        &self,
-        text: &str,
-        options: EncodeOptions,
-        tokens: &mut Vec<TokenId>,
-    ) -> Result<(), TokenizerError> {
         self.check_length(text.len())?;
         let whole = 0..text.len();
         let trusted = core::slice::from_ref(&whole);
         let trust = Trust { parse_special: options.parse_special, trusted };
-        if options.add_special && self.adds_bos {
-            tokens.extend(self.bos);
-        }
-        self.encode_fragments(text, &self.partition.cut(text, trust), tokens);
-        if options.add_special && self.adds_eos {
-            tokens.extend(self.eos);
-        }
-        Ok(())
+        let mut encoding = self.begin(false);
+        encoding.tokens.extend(self.bos.filter(|_| options.add_special && self.adds_bos));
+        self.encode_fragments(text, &self.partition.cut(text, trust), true, &mut encoding);
+        encoding.tokens.extend(self.eos.filter(|_| options.add_special && self.adds_eos));
+        Ok(encoding.tokens)
     }
 
     /// Refuses a text of `bytes` bytes if it is too long.
@@ -74,64 +54,106 @@ impl Tokenizer {
         if bytes > max_bytes { Err(TokenizerError::TooLong { bytes, max_bytes }) } else { Ok(()) }
     }
 
-    /// Encodes the fragments of [`Partition::cut`](super::partition::Partition::cut).
+    /// The tokens of a text of unknown origin, such as text that a player typed. Nothing is added.
+    ///
+    /// The text never becomes a control, unknown or user-defined token, or a token that [ends a
+    /// generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two
+    /// exceptions:
+    ///
+    /// - User-defined tokens of white space, such as the line breaks of Gemma. They mark nothing,
+    ///   and a model trained with them does not know other spellings.
+    /// - A byte that no other token of the vocabulary spells. Otherwise the text would be lost.
+    ///
+    /// [`encode`](Self::encode) differs: it matches user-defined tokens, as llama.cpp does.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes).
+    pub fn encode_untrusted(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.encode_untrusted_at(text, true)
+    }
+
+    /// As [`encode_untrusted`](Self::encode_untrusted), for text that continues other text: no
+    /// space is added before it, whether or not the vocabulary [adds
+    /// one](Self::adds_space_prefix).
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_max_text_bytes).
+    pub fn encode_continuation(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.encode_untrusted_at(text, false)
+    }
+
+    fn encode_untrusted_at(
+        &self,
+        text: &str,
+        is_start: bool,
+    ) -> Result<Vec<TokenId>, TokenizerError> {
+        self.check_length(text.len())?;
+        let mut encoding = self.begin(true);
+        let fragments = self.partition.cut_untrusted(text);
+        self.encode_fragments(text, &fragments, is_start, &mut encoding);
+        Ok(encoding.tokens)
+    }
+
+    /// Begins to encode a text. Text of unknown origin avoids all tokens that [only trusted
+    /// text](Kind::is_trusted_only) may become.
+    pub(super) fn begin(&self, is_untrusted: bool) -> Encoding<'_> {
+        let avoided = if is_untrusted { &self.kinds[..] } else { &[] };
+        let (pieces, index) = (&self.pieces, &self.index);
+        Encoding { pieces, index, avoided, merger: Merger::default(), tokens: Vec::new() }
+    }
+
+    /// Encodes the fragments of [`Partition::cut`](super::partition::Partition::cut). The text
+    /// starts as after a special token, or continues other text.
     pub(super) fn encode_fragments(
         &self,
         text: &str,
         fragments: &[Fragment],
-        tokens: &mut Vec<TokenId>,
+        mut is_after_special: bool,
+        encoding: &mut Encoding<'_>,
     ) {
-        self.encode_fragments_avoiding(text, fragments, (true, Avoided::none()), tokens);
-    }
-
-    /// As [`encode_fragments`](Self::encode_fragments), without the avoided tokens. The text starts
-    /// as after a special token, or continues other text.
-    pub(super) fn encode_fragments_avoiding(
-        &self,
-        text: &str,
-        fragments: &[Fragment],
-        (mut is_after_special, avoided): (bool, Avoided<'_>),
-        tokens: &mut Vec<TokenId>,
-    ) {
-        let mut merger = Merger::default();
         for fragment in fragments {
             match fragment {
-                Fragment::Token(token) => tokens.push(*token),
+                Fragment::Token(token) => encoding.tokens.push(*token),
                 Fragment::Text(range) => {
-                    let how = (is_after_special, avoided);
-                    self.encode_text(text, range, how, &mut merger, tokens);
+                    let text = text.get(range.clone()).unwrap_or_default();
+                    self.encode_text(text, is_after_special, encoding);
                 }
             }
+            // As in llama.cpp: SentencePiece text gets its space behind each special token.
             is_after_special = matches!(fragment, Fragment::Token(_));
         }
     }
 
-    fn encode_text(
-        &self,
-        text: &str,
-        range: &Range<usize>,
-        (is_after_special, avoided): (bool, Avoided<'_>),
-        merger: &mut Merger,
-        tokens: &mut Vec<TokenId>,
-    ) {
-        let text = text.get(range.clone()).unwrap_or_default();
-        let vocabulary = (&self.pieces, &self.index);
+    fn encode_text(&self, text: &str, is_after_special: bool, encoding: &mut Encoding<'_>) {
         match &self.model {
-            Model::Bpe(bpe) => bpe.encode(text, vocabulary, avoided, (merger, tokens)),
-            Model::WordPiece(words) => words.encode(text, vocabulary, avoided, tokens),
+            Model::Bpe(bpe) => bpe.encode(text, encoding),
+            Model::WordPiece(words) => words.encode(text, encoding),
             Model::Spm(spm) => {
-                let mut spaced = String::with_capacity(text.len() + 1);
-                if self.adds_space_prefix && is_after_special {
-                    spaced.push(' ');
-                }
-                for (nth, part) in text.split('▁').enumerate() {
-                    if nth > 0 {
-                        spaced.push(' ');
-                    }
-                    spaced.push_str(part);
-                }
-                spm.encode(&spaced, vocabulary, avoided, (merger, tokens));
+                let prefix = if self.adds_space_prefix && is_after_special { " " } else { "" };
+                spm.encode(&[prefix, &text.replace('▁', " ")].concat(), encoding);
             }
         }
+    }
+}
+
+/// A text while it is encoded.
+pub(super) struct Encoding<'a> {
+    pub pieces: &'a Pieces,
+    pub index: &'a Index,
+    /// The kinds of all tokens if some of them must not be produced, otherwise empty.
+    pub avoided: &'a [Kind],
+    pub merger: Merger,
+    pub tokens: Vec<TokenId>,
+}
+
+impl Encoding<'_> {
+    /// The token or symbol with this text.
+    pub fn find(&self, text: &[u8]) -> Option<u32> {
+        self.index.find(self.pieces, text)
+    }
+
+    /// Whether the token must not be produced.
+    pub fn avoids(&self, token: u32) -> bool {
+        self.avoided.get(token as usize).is_some_and(|kind| kind.is_trusted_only())
     }
 }

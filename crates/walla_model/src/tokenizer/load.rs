@@ -7,13 +7,12 @@ use super::{
     bpe::{Alphabet, Bpe},
     error::VocabularyError,
     kind::Kind,
-    partition::{Partition, Scope},
+    partition::Partition,
     pieces::{Index, Pieces},
     special,
     split::PreTokenizer,
     spm::Spm,
     vocabulary::{SpecialIds, Vocabulary},
-    warning::VocabularyWarning,
     wordpiece::WordPiece,
 };
 
@@ -37,6 +36,7 @@ impl Tokenizer {
         vocabulary.special.check(vocabulary.tokens.len())?;
         let (texts, duplicates) = Texts::new(&vocabulary.tokens);
         let find = |text: &str| texts.find(text);
+        // The order matters: duplicates take over the results of the steps before.
         let mut kinds = kinds(vocabulary)?;
         let ids = special::complete(vocabulary.special, vocabulary.model, &find, &mut kinds);
         special::strip_by_name(vocabulary.model_name, &find, &mut kinds);
@@ -92,19 +92,25 @@ fn warnings(
     vocabulary: &Vocabulary<'_>,
     duplicates: &[(u32, u32)],
     find: special::Find<'_>,
-) -> Vec<VocabularyWarning> {
+) -> Vec<String> {
     let mut warnings = vocabulary.warnings.clone();
     if vocabulary.model == "gpt2" && vocabulary.pre.is_empty() {
-        warnings.push(VocabularyWarning::NoPreTokenizer { likely: likely_pre(find) });
+        let likely = likely_pre(find).map(|name| format!("; the markers are those of {name:?}"));
+        warnings.push(format!(
+            "the file has no tokenizer.ggml.pre: text is split as by \"default\", which gives other \
+             tokens than the model was trained with if that is wrong. Name the pre-tokenizer (walla \
+             --pre NAME, or pre_tokenizer in the engine's options){}",
+            likely.unwrap_or_default()
+        ));
     }
     if let Some(&(first, second)) = duplicates.first() {
         let text = vocabulary.tokens.get(first as usize).copied().unwrap_or_default();
-        warnings.push(VocabularyWarning::DuplicateTexts {
-            tokens: duplicates.len(),
-            text: text.chars().take(MAX_TEXT_SHOWN).collect(),
-            first: TokenId(first),
-            second: TokenId(second),
-        });
+        let text: String = text.chars().take(MAX_TEXT_SHOWN).collect();
+        warnings.push(format!(
+            "tokenizer.ggml.tokens has {} duplicate texts, the first one is {text:?} (tokens {first} \
+             and {second}): the first token of a text encodes it",
+            duplicates.len()
+        ));
     }
     warnings
 }
@@ -251,18 +257,7 @@ impl Texts {
 fn partition(tokens: &[&str], kinds: &[Kind]) -> Partition {
     let specials =
         (0..).zip(tokens.iter().zip(kinds)).filter(|(_, (_, kind))| kind.is_any(Kind::SPECIAL));
-    Partition::new(specials.map(|(id, (&text, kind))| {
-        let scope = if kind.is_any(Kind::CONTROL.with(Kind::UNKNOWN)) {
-            Scope::Asked
-        } else if kind.is_any(Kind::MARKER) {
-            Scope::Trusted
-        } else if kind.is_trusted_only() {
-            Scope::Any
-        } else {
-            Scope::Blank
-        };
-        (text, TokenId(id), kind.is_any(Kind::STRIPS_RIGHT), scope)
-    }))
+    Partition::new(specials.map(|(id, (&text, &kind))| (text, TokenId(id), kind)))
 }
 
 /// The byte of `<0x41>`.

@@ -116,6 +116,7 @@ impl Merger {
         }
         let merged = Node { len: candidate.len, id: candidate.id, next: b.next, ..a };
         *self.nodes.get_mut(left as usize)? = merged;
+        // It keeps its place, because candidates refer to nodes by index.
         self.nodes.get_mut(candidate.right as usize)?.len = 0;
         if let Some(next) = self.nodes.get_mut(b.next as usize) {
             next.prev = left;

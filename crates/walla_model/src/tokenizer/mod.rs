@@ -33,9 +33,7 @@ mod special;
 mod split;
 mod spm;
 mod unicode;
-mod untrusted;
 mod vocabulary;
-mod warning;
 mod wordpiece;
 
 use walla_types::TokenId;
@@ -47,7 +45,6 @@ pub use markers::markers_in;
 pub(crate) use special::texts_of_bos_and_eos;
 pub use split::PreTokenizer;
 pub use vocabulary::{SpecialIds, Vocabulary};
-pub use warning::VocabularyWarning;
 
 use crate::gguf::Gguf;
 use bpe::Bpe;
@@ -96,7 +93,7 @@ pub struct Tokenizer {
     adds_space_prefix: bool,
     max_piece_bytes: usize,
     max_text_bytes: usize,
-    warnings: Vec<VocabularyWarning>,
+    warnings: Vec<String>,
 }
 
 impl Tokenizer {
@@ -125,7 +122,7 @@ impl Tokenizer {
 
     /// Defects of the vocabulary that did not prevent loading, but may change tokens.
     #[must_use]
-    pub fn warnings(&self) -> &[VocabularyWarning] {
+    pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 

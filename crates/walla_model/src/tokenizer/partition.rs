@@ -10,6 +10,8 @@ use std::{cmp::Reverse, collections::BTreeMap, collections::BinaryHeap, ops::Ran
 
 use walla_types::TokenId;
 
+use super::kind::Kind;
+
 /// A special token.
 #[derive(Clone, Debug)]
 struct Special {
@@ -17,21 +19,7 @@ struct Special {
     token: TokenId,
     /// Position in the order of acceptance: longer texts first, then lower ids.
     rank: u32,
-    strips_right: bool,
-    scope: Scope,
-}
-
-/// The text in which a special token is matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// Control and unknown tokens: only if special tokens are requested and the text is trusted.
-    Asked,
-    /// User-defined markers: always, but only in trusted text.
-    Trusted,
-    /// Other user-defined tokens: in any text except that of [`Partition::cut_untrusted`].
-    Any,
-    /// User-defined tokens of white space: in any text.
-    Blank,
+    kind: Kind,
 }
 
 /// Where a text may contain special tokens.
@@ -44,15 +32,15 @@ pub(super) struct Trust<'t> {
 }
 
 impl Trust<'_> {
-    fn allows(&self, scope: Scope, place: &Range<usize>) -> bool {
-        match scope {
-            Scope::Any | Scope::Blank => true,
-            Scope::Asked if !self.parse_special => false,
-            Scope::Asked | Scope::Trusted => {
-                let at = self.trusted.partition_point(|range| range.end < place.end);
-                self.trusted.get(at).is_some_and(|range| range.start <= place.start)
-            }
+    /// Control and unknown tokens are matched only if they are requested. They and markers must be
+    /// in trusted text; other user-defined tokens are matched in any text.
+    fn allows(&self, kind: Kind, place: &Range<usize>) -> bool {
+        if !kind.is_any(Kind::RESERVED) {
+            return true;
         }
+        let is_asked = self.parse_special || !kind.is_any(Kind::CONTROL.with(Kind::UNKNOWN));
+        let at = self.trusted.partition_point(|range| range.end < place.end);
+        is_asked && self.trusted.get(at).is_some_and(|range| range.start <= place.start)
     }
 }
 
@@ -77,15 +65,16 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// `specials` are text, token, whether it consumes the white space after it, and scope. Empty
-    /// texts are skipped.
-    pub(super) fn new<'t>(specials: impl Iterator<Item = (&'t str, TokenId, bool, Scope)>) -> Self {
+    /// `specials` are texts and kinds of tokens. Empty texts are skipped.
+    pub(super) fn new<'t>(specials: impl Iterator<Item = (&'t str, TokenId, Kind)>) -> Self {
         let mut begins = vec![false; 256];
         let mut specials: Vec<Special> = specials
             .filter(|(text, ..)| !text.is_empty())
-            .map(|(text, token, strips_right, scope)| {
-                let text = text.as_bytes().to_vec();
-                Special { text, token, rank: 0, strips_right, scope }
+            .map(|(text, token, kind)| Special {
+                text: text.as_bytes().to_vec(),
+                token,
+                rank: 0,
+                kind,
             })
             .collect();
         // Of several tokens with the same text, the first one is used.
@@ -98,6 +87,7 @@ impl Partition {
                 *slot = true;
             }
         }
+        // Now by text, for the search by prefix; `rank` keeps the order above.
         specials.sort_by(|a, b| a.text.cmp(&b.text));
         let mut by_rank: Vec<u32> = (0..specials.len() as u32).collect();
         by_rank.sort_by_key(|&index| specials.get(index as usize).map(|special| special.rank));
@@ -113,19 +103,15 @@ impl Partition {
 
     /// Splits `text` into special tokens and the text between them.
     pub(super) fn cut(&self, text: &str, trust: Trust<'_>) -> Vec<Fragment> {
-        self.cut_where(text, |scope, place| trust.allows(scope, place))
+        self.cut_where(text, |kind, place| trust.allows(kind, place))
     }
 
     /// Splits `text` in which only tokens of white space are matched.
     pub(super) fn cut_untrusted(&self, text: &str) -> Vec<Fragment> {
-        self.cut_where(text, |scope, _| scope == Scope::Blank)
+        self.cut_where(text, |kind, _| !kind.is_trusted_only())
     }
 
-    fn cut_where(
-        &self,
-        text: &str,
-        allows: impl Fn(Scope, &Range<usize>) -> bool,
-    ) -> Vec<Fragment> {
+    fn cut_where(&self, text: &str, allows: impl Fn(Kind, &Range<usize>) -> bool) -> Vec<Fragment> {
         let taken = self.take(text.as_bytes(), &allows);
         let mut fragments = Vec::with_capacity(taken.len() * 2 + 1);
         let mut at = 0;
@@ -146,7 +132,7 @@ impl Partition {
     fn take(
         &self,
         text: &[u8],
-        allows: &impl Fn(Scope, &Range<usize>) -> bool,
+        allows: &impl Fn(Kind, &Range<usize>) -> bool,
     ) -> BTreeMap<usize, Claim> {
         let mut taken = BTreeMap::new();
         let mut offers = BinaryHeap::new();
@@ -165,13 +151,14 @@ impl Partition {
             let free = free_bytes(&taken, start, text.len());
             if special.text.len() <= free {
                 let end = start + special.text.len();
-                let stripped = if special.strips_right {
+                let stripped = if special.kind.is_any(Kind::STRIPS_RIGHT) {
                     text.iter().take(start + free).skip(end).take_while(|b| is_c_space(**b)).count()
                 } else {
                     0
                 };
                 taken.insert(start, Claim { token: special.token, end: end + stripped });
             } else if let Some(shorter) = self.longest(text, start, free, allows) {
+                // Back into the heap: longer tokens at other places go first, as in llama.cpp.
                 offers.push(Reverse((shorter.rank, start)));
             }
         }
@@ -188,7 +175,7 @@ impl Partition {
         text: &[u8],
         start: usize,
         max_bytes: usize,
-        allows: &impl Fn(Scope, &Range<usize>) -> bool,
+        allows: &impl Fn(Kind, &Range<usize>) -> bool,
     ) -> Option<&Special> {
         let mut candidates = self.specials.as_slice(); // tokens with the same prefix
         let mut longest = None;
@@ -197,9 +184,11 @@ impl Partition {
             let first = candidates.partition_point(|special| at(special) < Some(byte));
             let last = candidates.partition_point(|special| at(special) <= Some(byte));
             candidates = candidates.get(first..last)?;
+            // A prefix is sorted before its continuations, and texts are unique: no other candidate
+            // can end here.
             let Some(shortest) = candidates.first() else { break };
             let length = depth + 1;
-            if shortest.text.len() == length && allows(shortest.scope, &(start..start + length)) {
+            if shortest.text.len() == length && allows(shortest.kind, &(start..start + length)) {
                 longest = Some(shortest);
             }
         }

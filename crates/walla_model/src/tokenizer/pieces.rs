@@ -90,6 +90,7 @@ impl Index {
         if let Some(first) = self.find(pieces, pieces.get(id)) {
             return Err(first);
         }
+        // Never full: a search ends only at an empty slot.
         if (self.used + 1) * 3 > self.slots.len() * 2 {
             let grown = vec![EMPTY; self.slots.len() * 2];
             for old in core::mem::replace(&mut self.slots, grown) {
@@ -118,6 +119,7 @@ impl Index {
     }
 
     fn hash(&self, bytes: &[u8]) -> u64 {
+        // The last word is padded with zeros, so the length must count too.
         let mut hash = self.secret ^ bytes.len() as u64;
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

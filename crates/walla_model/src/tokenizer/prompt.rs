@@ -41,11 +41,9 @@ impl Tokenizer {
             Some(Fragment::Token(token)) => Some(*token) == self.bos,
             _ => false,
         };
-        let mut tokens = Vec::new();
-        if self.adds_bos && !has_bos {
-            tokens.extend(self.bos);
-        }
-        self.encode_fragments(&text, &fragments, &mut tokens);
-        Ok(tokens)
+        let mut encoding = self.begin(false);
+        encoding.tokens.extend(self.bos.filter(|_| self.adds_bos && !has_bos));
+        self.encode_fragments(&text, &fragments, true, &mut encoding);
+        Ok(encoding.tokens)
     }
 }

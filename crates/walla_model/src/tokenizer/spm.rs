@@ -7,9 +7,9 @@
 use walla_types::TokenId;
 
 use super::{
+    encode::Encoding,
     merge::{Merger, Pair},
-    pieces::{Index, Pieces},
-    untrusted::Avoided,
+    pieces::Pieces,
 };
 
 /// Id of a character that no token spells.
@@ -59,51 +59,40 @@ impl Spm {
     }
 
     /// Encodes text that contains no special tokens and in which spaces are not escaped.
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        vocabulary: (&Pieces, &Index),
-        avoided: Avoided<'_>,
-        (merger, out): (&mut Merger, &mut Vec<TokenId>),
-    ) {
+    pub(super) fn encode(&self, text: &str, encoding: &mut Encoding<'_>) {
         if !self.splits_words {
-            return self.encode_word(text, vocabulary, avoided, (merger, out));
+            return self.encode_word(text, encoding);
         }
         let mut rest = text;
         while !rest.is_empty() {
             let spaces = rest.bytes().take_while(|&b| b == b' ').count();
             let letters = rest.bytes().skip(spaces).take_while(|&b| b != b' ').count();
             let (word, behind) = rest.split_at(spaces + letters);
-            self.encode_word(word, vocabulary, avoided, (merger, out));
+            self.encode_word(word, encoding);
             rest = behind;
         }
     }
 
-    fn encode_word(
-        &self,
-        word: &str,
-        (pieces, index): (&Pieces, &Index),
-        avoided: Avoided<'_>,
-        (merger, out): (&mut Merger, &mut Vec<TokenId>),
-    ) {
-        let text = word.as_bytes();
+    fn encode_word(&self, word: &str, encoding: &mut Encoding<'_>) {
+        let mut merger = std::mem::take(&mut encoding.merger);
         let slice = |start: u32, len: u32| {
-            text.get(start as usize..(start + len) as usize).unwrap_or_default()
+            word.as_bytes().get(start as usize..(start + len) as usize).unwrap_or_default()
         };
-        let find = |start: u32, len: u32| index.find(pieces, slice(start, len));
-        self.merge_word(word, merger, find);
+        let find = |start: u32, len: u32| encoding.find(slice(start, len));
+        self.merge_word(word, &mut merger, find);
         // Merges through an avoided token are allowed. They are refused only if such a token is in
         // the result.
-        if !avoided.is_empty() && merger.symbols().any(|node| avoided.contains(node.id)) {
-            let find = |start, len| find(start, len).filter(|&id| !avoided.contains(id));
-            self.merge_word(word, merger, find);
+        if merger.symbols().any(|node| encoding.avoids(node.id)) {
+            let find = |start, len| find(start, len).filter(|&id| !encoding.avoids(id));
+            self.merge_word(word, &mut merger, find);
         }
         for node in merger.symbols() {
             match node.id {
-                NONE => self.spell(slice(node.start, node.len), out),
-                token => out.push(TokenId(token)),
+                NONE => self.spell(slice(node.start, node.len), &mut encoding.tokens),
+                token => encoding.tokens.push(TokenId(token)),
             }
         }
+        encoding.merger = merger;
     }
 
     /// Merges a word with the tokens that `find` returns by start and length.

@@ -1,4 +1,4 @@
-use super::{error::VocabularyError, split::PreTokenizer, warning::VocabularyWarning};
+use super::{error::VocabularyError, split::PreTokenizer};
 use crate::gguf::{Floats, Gguf, Integers, Strings};
 
 /// A file's tokenizer data, unchecked: the input of [`Tokenizer::new`](super::Tokenizer::new).
@@ -40,7 +40,7 @@ pub struct Vocabulary<'a> {
     /// `lowercase`.
     pub strip_accents: Option<bool>,
     /// Values of the file that were ignored, because the tokenizer works without them.
-    pub warnings: Vec<VocabularyWarning>,
+    pub warnings: Vec<String>,
 }
 
 /// Tokens with a role, as far as the file specifies them.
@@ -115,14 +115,14 @@ impl SpecialIds {
     pub(super) fn from_gguf(
         gguf: &Gguf,
         tokens: usize,
-    ) -> Result<(Self, Vec<VocabularyWarning>), VocabularyError> {
+    ) -> Result<(Self, Vec<String>), VocabularyError> {
         let (mut ids, mut warnings) = (Self::default(), Vec::new());
         for (key, need, slot) in KEYS {
             match find_id(gguf, key, tokens) {
                 Ok(None) => {}
                 Ok(id) => *slot(&mut ids) = id,
                 Err(error) if need == Need::Optional => {
-                    warnings.push(VocabularyWarning::SpecialId { reason: error.to_string() });
+                    warnings.push(format!("{error}: it is ignored"));
                 }
                 Err(error) => return Err(error),
             }
@@ -218,10 +218,9 @@ impl<'a> Vocabulary<'a> {
         if let Some(name) = pre {
             match vocabulary.model {
                 "gpt2" => vocabulary.pre = name,
-                model => vocabulary.warnings.push(VocabularyWarning::PreTokenizerIgnored {
-                    name: name.to_owned(),
-                    model: model.to_owned(),
-                }),
+                model => vocabulary.warnings.push(format!(
+                    "pre-tokenizer {name:?} has no effect on a vocabulary of model {model:?}"
+                )),
             }
         }
         Ok(vocabulary)

@@ -13,9 +13,8 @@
 use walla_types::TokenId;
 
 use super::{
-    pieces::{Index, Pieces},
+    encode::Encoding,
     unicode::bert::{self, decompose},
-    untrusted::Avoided,
 };
 
 /// Characters of the longest word that is split; a longer one becomes the unknown token.
@@ -35,17 +34,9 @@ pub(super) struct WordPiece {
 }
 
 impl WordPiece {
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        vocabulary: (&Pieces, &Index),
-        avoided: Avoided<'_>,
-        tokens: &mut Vec<TokenId>,
-    ) {
-        let mut words = Words { own: self, vocabulary, avoided, word: Word::default(), tokens };
-        for c in text.chars() {
-            words.push(c);
-        }
+    pub(super) fn encode(&self, text: &str, encoding: &mut Encoding<'_>) {
+        let mut words = Words { own: self, word: Word::default(), encoding };
+        text.chars().for_each(|c| words.push(c));
         words.end();
     }
 }
@@ -58,15 +49,13 @@ struct Word {
 }
 
 /// Collects words and splits them.
-struct Words<'a> {
-    own: &'a WordPiece,
-    vocabulary: (&'a Pieces, &'a Index),
-    avoided: Avoided<'a>,
+struct Words<'w, 'e> {
+    own: &'w WordPiece,
     word: Word,
-    tokens: &'a mut Vec<TokenId>,
+    encoding: &'w mut Encoding<'e>,
 }
 
-impl Words<'_> {
+impl Words<'_, '_> {
     /// A character of the text before normalisation.
     fn push(&mut self, c: char) {
         if bert::is_other(c) {
@@ -122,10 +111,10 @@ impl Words<'_> {
         if self.word.characters == 0 {
             return;
         }
-        let first = self.tokens.len();
+        let first = self.encoding.tokens.len();
         if self.word.characters > MAX_WORD_CHARACTERS || !self.split() {
-            self.tokens.truncate(first);
-            self.tokens.push(TokenId(self.own.unknown));
+            self.encoding.tokens.truncate(first);
+            self.encoding.tokens.push(TokenId(self.own.unknown));
         }
         self.word.text.clear();
         self.word.characters = 0;
@@ -133,18 +122,17 @@ impl Words<'_> {
 
     /// Appends the tokens of the word. Returns whether all of it was spelled.
     fn split(&mut self) -> bool {
-        let (pieces, index) = self.vocabulary;
         let mut rest = self.word.text.as_str();
         // The space alone is not the start of a word.
         let mut shortest = 2;
         while !rest.is_empty() {
             let longest = rest.len().min(self.own.max_piece_bytes);
             let found = (shortest..=longest).rev().find_map(|end| {
-                let id = index.find(pieces, rest.get(..end)?.as_bytes())?;
-                (!self.avoided.contains(id)).then_some((end, id))
+                let id = self.encoding.find(rest.get(..end)?.as_bytes())?;
+                (!self.encoding.avoids(id)).then_some((end, id))
             });
             let Some((end, id)) = found else { return false };
-            self.tokens.push(TokenId(id));
+            self.encoding.tokens.push(TokenId(id));
             rest = rest.get(end..).unwrap_or_default();
             shortest = 1;
         }

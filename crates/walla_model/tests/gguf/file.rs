@@ -31,7 +31,7 @@ fn content(result: Result<Gguf, GgufError>) -> String {
         .enumerate()
         .map(|(i, tensor)| format!("{} {tensor} {:?}", tensor.name, gguf.tensor_bytes(i)))
         .collect();
-    let warnings: Vec<_> = gguf.warnings().iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = gguf.warnings();
     let lists = [entries.join("\n"), tensors.join("\n"), warnings.join("\n")];
     format!("{} bytes\n{}", gguf.file_bytes(), lists.join("\n"))
 }
@@ -40,7 +40,6 @@ fn assert_reads_alike(bytes: &[u8], what: &str) {
     let (_folder, path) = in_folder(bytes);
     let expected = content(Gguf::from_bytes(bytes));
     assert!(content(Gguf::open(&path)) == expected, "{what}: {expected:.200}");
-    assert!(content(Gguf::open_copied(&path)) == expected, "{what}: copied");
 }
 
 #[test]
@@ -115,13 +114,10 @@ fn a_header_of_gigabytes_is_refused_without_reading_it() {
         let (_folder, path) = in_folder(&bytes);
         OpenOptions::new().write(true).open(&path).unwrap().set_len(3 << 30).unwrap();
         let error = Gguf::open(&path).unwrap_err();
-        let GgufError::Value { key, source } = &error else { panic!("{error}") };
+        let GgufError::Key { key, reason } = &error else { panic!("{error}") };
         assert_eq!(key, "k");
-        assert!(
-            matches!(&**source, GgufError::TooLarge { what: found, max, .. }
-                if *found == what && *max == 256 << 20),
-            "{error}"
-        );
+        let is_bound = reason.ends_with(&format!("at most {}", 256 << 20));
+        assert!(reason.starts_with(what) && is_bound, "{error}");
     }
 }
 

@@ -7,8 +7,8 @@ use crate::spec_common::{llama, spoil};
 use crate::tokenizer_common::{Lists, byte_level, sentence_piece};
 use walla_doubles::synth::Model;
 use walla_model::chat::ChatTemplate;
-use walla_model::gguf::{GgufWarning, Strings, Unreadable, Writer};
-use walla_model::tokenizer::{EncodeOptions, Tokenizer, VocabularyWarning};
+use walla_model::gguf::{Strings, Unreadable, Writer};
+use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, MetadataError, ModelSpec, Value};
 use walla_reference_test::reference_test;
 use walla_types::TokenId;
@@ -68,11 +68,11 @@ fn defects_of_unused_keys_only_add_warnings() {
     let sound = spoil(&Model::QWEN3_0_6B).file();
     let odd = Gguf::from_bytes(with_entries(&sound, &odd_entries())).unwrap();
     let sound = Gguf::from_bytes(sound).unwrap();
-    assert_eq!(sound.warnings(), []);
+    assert!(sound.warnings().is_empty());
     assert_eq!(ModelSpec::from_gguf(&odd, 1024), ModelSpec::from_gguf(&sound, 1024));
     let tokens = |file: &Gguf| {
         let tokenizer = Tokenizer::from_gguf(file).unwrap();
-        assert_eq!(tokenizer.warnings(), []);
+        assert!(tokenizer.warnings().is_empty());
         tokenizer.encode("Hello there", EncodeOptions::default()).unwrap()
     };
     assert_eq!(tokens(&odd), tokens(&sound));
@@ -137,7 +137,7 @@ fn many_warnings_are_counted() {
     });
     let warnings = Gguf::from_bytes(file).unwrap().warnings();
     assert_eq!(warnings.len(), 17);
-    assert_eq!(warnings.last(), Some(&GgufWarning::More { count: 84 }));
+    assert_eq!(warnings.last().unwrap(), "84 more defects in the metadata");
     let long = Raw::good().with(|f| f.entry(&[b'k'; 60_000], BOOL, &[9]));
     let warnings = Gguf::from_bytes(long).unwrap().warnings();
     assert!(warnings[0].to_string().len() < 300, "{}", warnings[0]);
@@ -272,13 +272,10 @@ fn the_first_of_equal_texts_encodes_and_all_decode() {
     let tokens = tokenizer.encode("he", EncodeOptions::default()).unwrap();
     assert_eq!(tokens, [TokenId(first)]);
     assert_eq!(tokenizer.decode(&[TokenId(first), TokenId(second)]).unwrap(), "hehe");
-    let expected = VocabularyWarning::DuplicateTexts {
-        tokens: 1,
-        text: "he".into(),
-        first: TokenId(first),
-        second: TokenId(second),
-    };
-    assert_eq!(tokenizer.warnings(), [expected]);
+    let expected =
+        format!("has 1 duplicate texts, the first one is \"he\" (tokens {first} and {second})");
+    let [warning] = tokenizer.warnings() else { panic!("{:?}", tokenizer.warnings()) };
+    assert!(warning.contains(&expected), "{warning}");
 
     let mut lists = sentence_piece();
     let first = lists.tokens.iter().position(|token| token == "he").unwrap() as u32;
@@ -317,14 +314,15 @@ fn reference_cases_load() {
         (Tokenizer::from_gguf(&gguf).unwrap(), gguf)
     };
     let (tokenizer, _) = load("05-duplicate-token-texts.gguf");
-    let [VocabularyWarning::DuplicateTexts { text, first, second, .. }] = tokenizer.warnings()
-    else {
-        panic!("{:?}", tokenizer.warnings());
-    };
-    assert_eq!(tokenizer.token_bytes(*first), text.as_bytes());
-    assert_eq!(tokenizer.token_bytes(*second), text.as_bytes());
+    let [warning] = tokenizer.warnings() else { panic!("{:?}", tokenizer.warnings()) };
+    let numbers = warning.split(['(', ')', ' ']).filter_map(|word| word.parse().ok().map(TokenId));
+    let [_, first, second] = numbers.collect::<Vec<_>>()[..] else { panic!("{warning}") };
+    assert!(
+        warning.contains(&format!("{:?}", str::from_utf8(tokenizer.token_bytes(first)).unwrap()))
+    );
+    assert_eq!(tokenizer.token_bytes(first), tokenizer.token_bytes(second));
     let tokens = tokenizer.encode("red ed", EncodeOptions::default()).unwrap();
-    assert!(tokens.contains(first) && !tokens.contains(second), "{tokens:?}");
+    assert!(tokens.contains(&first) && !tokens.contains(&second), "{tokens:?}");
     let (_, gguf) = load("08-metadata-not-utf8.gguf");
     let [warning] = &gguf.warnings()[..] else { panic!("{:?}", gguf.warnings()) };
     assert!(warning.to_string().contains("\"quantize.imatrix.file\""), "{warning}");

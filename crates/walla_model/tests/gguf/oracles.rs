@@ -7,22 +7,19 @@ use walla_model::{Gguf, gguf::Strings};
 use walla_reference_test::{has_reference_data, reference_test};
 
 #[test]
-fn every_reference_file_opens_in_all_three_ways() {
+fn every_reference_file_opens_in_both_ways() {
     for all in [models("gguf"), files("tokenizers", "gguf")] {
         for path in all {
             let mapped = Gguf::open(&path).unwrap();
-            let copied = Gguf::open_copied(&path).unwrap();
             let shared = Gguf::from_bytes(fs::read(&path).unwrap()).unwrap();
-            for other in [&copied, &shared] {
-                assert!(mapped.metadata().eq(other.metadata()));
-                assert!(mapped.tensors().eq(other.tensors()));
-            }
+            assert!(mapped.metadata().eq(shared.metadata()));
+            assert!(mapped.tensors().eq(shared.tensors()));
             for (i, tensor) in mapped.tensors().enumerate() {
                 assert_eq!(mapped.find_tensor(tensor.name), Some(i));
                 let elements = tensor.shape.elements() as usize;
                 let bytes = mapped.tensor_bytes(i).unwrap();
                 assert_eq!(Some(bytes.len()), tensor.ty.unwrap().row_bytes(elements));
-                assert_eq!(bytes, copied.tensor_bytes(i).unwrap());
+                assert_eq!(bytes, shared.tensor_bytes(i).unwrap());
             }
             for (key, value) in mapped.metadata() {
                 assert_eq!(mapped.get(key), Some(value));

@@ -110,31 +110,31 @@ fn unreadable_files_are_refused_before_writing() {
         begin(|w| {
             w.u32("count", 8);
         }),
-        GgufError::DuplicateKey { .. }
+        GgufError::Key { reason, .. } if reason == "it appears twice"
     ));
     assert!(matches!(
         begin(|w| {
             w.tensor("a", TensorType::F32, &[1]);
         }),
-        GgufError::DuplicateTensor { .. }
+        GgufError::Tensor { reason, .. } if reason == "it appears twice"
     ));
     assert!(matches!(
         begin(|w| {
             w.tensor("d", TensorType::Q4K, &[32]);
         }),
-        GgufError::PartialBlock { .. }
+        GgufError::Tensor { reason, .. } if reason.contains("256-number blocks")
     ));
     assert!(matches!(
         begin(|w| {
             w.tensor("d", TensorType::F32, &[]);
         }),
-        GgufError::Dimensions { .. }
+        GgufError::Tensor { reason, .. } if reason.starts_with("0 dimensions")
     ));
     assert!(matches!(
         begin(|w| {
             w.tensor("d", TensorType::F32, &[u64::MAX, 2]);
         }),
-        GgufError::Shape { .. }
+        GgufError::Tensor { reason, .. } if reason.starts_with("shape")
     ));
     assert!(matches!(
         begin(|w| {

@@ -80,6 +80,7 @@ impl Batch {
         if self.entries.is_empty() {
             return Err(BatchError::Empty);
         }
+        // A batch that was refused before has left a part of its index.
         self.index.clear();
         self.index.said = self.entries.iter().any(|entry| entry.output != Output::Unsaid);
         for index in 0..self.len() {

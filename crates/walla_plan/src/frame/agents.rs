@@ -63,11 +63,6 @@ impl PlanRequest {
         self.due.filter(|due| !due.is_nan()).unwrap_or(0.0)
     }
 
-    /// Whether the agent decodes and its voice needs a token now.
-    pub(super) fn is_due(&self) -> bool {
-        self.work == NextWork::Decoding && self.lateness() >= 0.0
-    }
-
     pub(super) fn wants_work(&self) -> bool {
         match self.work {
             NextWork::Prefill { tokens } => tokens > 0,
@@ -100,7 +95,7 @@ impl StepWork {
 pub const CHUNK_WAIT_FRAMES: u32 = 8;
 
 /// Limits of one step.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
     /// Maximum rows: decode rows and prompt tokens together. Default:
     /// [`defaults::MAX_ROWS`].
@@ -148,22 +143,5 @@ impl Default for Limits<'_> {
             forces: true,
             cost: None,
         }
-    }
-}
-
-impl core::fmt::Debug for Limits<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Limits")
-            .field("max_rows", &self.max_rows)
-            .field("max_prefill_tokens", &self.max_prefill_tokens)
-            .field("chunk_gain_min", &self.chunk_gain_min)
-            .field("chunk_tokens_min", &self.chunk_tokens_min)
-            .field("max_sequences", &self.max_sequences)
-            .field("max_wait_frames", &self.max_wait_frames)
-            .field("max_device_micros", &self.max_device_micros)
-            .field("max_step_micros", &self.max_step_micros)
-            .field("forces", &self.forces)
-            .field("has_cost", &self.cost.is_some())
-            .finish()
     }
 }

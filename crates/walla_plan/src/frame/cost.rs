@@ -73,7 +73,7 @@ impl StepWork {
 ///
 /// More work must never cost less: the planner adds work until it no longer fits. A NaN prediction
 /// counts as too expensive.
-pub trait CostModel {
+pub trait CostModel: core::fmt::Debug {
     /// Device time of a step with this work, in microseconds.
     fn predict_micros(&self, work: StepWork) -> f32;
 }

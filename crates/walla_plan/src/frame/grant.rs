@@ -6,11 +6,19 @@ use super::{Deferral, NextWork, StepWork};
 use crate::LedgerError;
 
 impl Planning<'_> {
-    /// Grants one token to a decoding agent, if it fits. Returns `true` if the token was granted by
-    /// this call.
-    pub(super) fn try_decode(&mut self, index: u32, forced: bool) -> bool {
+    /// Grants a request what fits of its work: one token to a decoding agent, up to `max_tokens`
+    /// further tokens to a prompt. Returns the rows granted by this call.
+    pub(super) fn grant(&mut self, index: u32, max_tokens: u32, forced: bool) -> u32 {
+        match self.requests[index as usize].work {
+            NextWork::Decoding => self.try_decode(index, forced),
+            NextWork::Prefill { .. } => self.try_prefill(index, max_tokens, forced),
+        }
+    }
+
+    fn try_decode(&mut self, index: u32, forced: bool) -> u32 {
+        // An aged agent is in the order of its work too.
         if self.plan.scratch.grants[index as usize].rows > 0 {
-            return false;
+            return 0;
         }
         let seq = self.requests[index as usize].seq;
         let granted = self.room_for_sequence().and_then(|()| self.pages_for(index, 1));
@@ -26,12 +34,9 @@ impl Planning<'_> {
                 self.plan.decode.push(seq);
                 self.plan.scratch.grants[index as usize].rows = 1;
                 self.take_pages(index, pages);
-                true
+                1
             }
-            Err(reason) => {
-                self.defer(index, reason);
-                false
-            }
+            Err(reason) => self.defer(index, reason),
         }
     }
 
@@ -48,10 +53,7 @@ impl Planning<'_> {
                 self.take_pages(index, pages);
                 tokens
             }
-            Err(reason) => {
-                self.defer(index, reason);
-                0
-            }
+            Err(reason) => self.defer(index, reason),
         }
     }
 
@@ -186,11 +188,13 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// Records why a request got nothing. Only the first reason is kept.
-    fn defer(&mut self, index: u32, reason: Deferral) {
+    /// Records why a request got nothing, and returns the rows granted: none. Only the first reason
+    /// is kept.
+    fn defer(&mut self, index: u32, reason: Deferral) -> u32 {
         let grant = &mut self.plan.scratch.grants[index as usize];
         if grant.rows == 0 && grant.deferral.is_none() {
             grant.deferral = Some(reason);
         }
+        0
     }
 }

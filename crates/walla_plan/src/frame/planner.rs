@@ -1,7 +1,5 @@
-use walla_types::SeqId;
-
 use super::order::{Order, by_priority, by_wait};
-use super::result::{Grant, Scratch};
+use super::result::{AGED, DUE, Grant, PROMPTS, SPARE, Scratch};
 use super::{
     AGED_CHUNK_TOKENS, Deferral, Deferred, Detail, Limits, NextWork, Plan, PlanRequest, Prefill,
     StepWork, TooManyRequests,
@@ -51,9 +49,11 @@ pub fn plan(
     let mut planning = Planning::new(requests, ledger, limits, plan);
     planning.sort_requests();
     planning.serve_aged();
-    planning.serve_due();
-    planning.serve_prompts();
-    planning.serve_spare();
+    planning.serve(DUE);
+    planning.serve(PROMPTS);
+    // Before spare work: a prompt in progress is worth more than a token ahead of time.
+    planning.extend_prompts();
+    planning.serve(SPARE);
     planning.write_down();
     Ok(())
 }
@@ -67,10 +67,7 @@ impl Plan {
         let scratch = &mut self.scratch;
         scratch.grants.clear();
         scratch.number += 1;
-        for order in [&mut scratch.aged, &mut scratch.due, &mut scratch.prefill, &mut scratch.spare]
-        {
-            order.clear();
-        }
+        scratch.orders.iter_mut().for_each(Order::clear);
         scratch.reading.clear();
     }
 }
@@ -100,13 +97,13 @@ impl<'a> Planning<'a> {
     /// Adds every request with work to the orders in which it is visited.
     fn sort_requests(&mut self) {
         let sequences = self.plan.max_sequences.min(self.ledger.options().max_sequences);
-        let Scratch { grants, request_of, number, aged, due, prefill, spare, .. } =
-            &mut self.plan.scratch;
+        let Scratch { grants, request_of, number, orders, .. } = &mut self.plan.scratch;
         for (index, (request, grant)) in self.requests.iter().zip(grants).enumerate() {
             if request.seq.0 >= sequences {
                 grant.deferral = Some(Deferral::UnknownSequence);
                 continue;
             }
+            // Entries of earlier plans have other numbers, so nothing is cleared.
             let seen = &mut request_of[request.seq.index()];
             if seen.0 == *number {
                 grant.deferral = Some(Deferral::Duplicate);
@@ -117,84 +114,56 @@ impl<'a> Planning<'a> {
                 continue;
             }
             if request.waited_frames >= self.limits.max_wait_frames {
-                aged.push(by_wait(request));
+                orders[AGED].push(by_wait(request));
             }
-            let order = if request.detail == Detail::Background {
-                &mut *spare
-            } else if request.is_due() {
-                &mut *due
-            } else if let NextWork::Prefill { .. } = request.work {
-                &mut *prefill
-            } else {
-                &mut *spare
+            let order = match request.work {
+                _ if request.detail == Detail::Background => SPARE,
+                NextWork::Prefill { .. } => PROMPTS,
+                NextWork::Decoding if request.lateness() >= 0.0 => DUE,
+                NextWork::Decoding => SPARE,
             };
-            order.push(by_priority(request));
+            orders[order].push(by_priority(request));
         }
     }
 
     fn serve_aged(&mut self) {
+        // An eighth, so that agents that waited long do not silence speaking agents.
         let mut rows_left = (self.limits.max_rows / 8).max(1);
         let mut place = 0;
         while rows_left > 0
-            && let Some(index) = self.next(|scratch| &mut scratch.aged, place)
+            && let Some(index) = self.next(AGED, place)
         {
             let forced = self.limits.forces && self.plan.is_empty();
             if !forced && self.closed().is_some() {
                 break;
             }
-            rows_left -= match self.requests[index as usize].work {
-                NextWork::Decoding => u32::from(self.try_decode(index, forced)),
-                _ => self.try_prefill(index, AGED_CHUNK_TOKENS.min(rows_left), forced),
-            };
+            rows_left -= self.grant(index, AGED_CHUNK_TOKENS.min(rows_left), forced);
             place += 1;
         }
     }
 
-    fn serve_due(&mut self) {
+    /// Serves the requests of an order until the step is closed.
+    fn serve(&mut self, order: usize) {
         let mut place = 0;
         while self.closed().is_none()
-            && let Some(index) = self.next(|scratch| &mut scratch.due, place)
+            && (order != PROMPTS || self.prefill_left > 0)
+            && let Some(index) = self.next(order, place)
         {
-            self.try_decode(index, false);
+            self.grant(index, u32::MAX, false);
             place += 1;
         }
     }
 
-    fn serve_prompts(&mut self) {
-        let mut place = 0;
-        while self.closed().is_none()
-            && self.prefill_left > 0
-            && let Some(index) = self.next(|scratch| &mut scratch.prefill, place)
-        {
-            self.try_prefill(index, u32::MAX, false);
-            place += 1;
-        }
-        // At the sequence limit, prompts that started as aged ones can still grow.
+    /// At the sequence limit, prompts that started as aged ones can still grow.
+    fn extend_prompts(&mut self) {
         for place in 0..self.plan.scratch.reading.len() {
             self.try_prefill(self.plan.scratch.reading[place], u32::MAX, false);
         }
     }
 
-    fn serve_spare(&mut self) {
-        let mut place = 0;
-        while self.closed().is_none()
-            && let Some(index) = self.next(|scratch| &mut scratch.spare, place)
-        {
-            match self.requests[index as usize].work {
-                NextWork::Decoding => _ = self.try_decode(index, false),
-                _ => _ = self.try_prefill(index, u32::MAX, false),
-            }
-            place += 1;
-        }
-    }
-
     /// The request at a rank of an order.
-    pub(super) fn next(
-        &mut self,
-        order: impl Fn(&mut Scratch) -> &mut Order,
-        place: usize,
-    ) -> Option<u32> {
-        let seq: SeqId = order(&mut self.plan.scratch).get(place)?;
+    fn next(&mut self, order: usize, place: usize) -> Option<u32> {
+        let seq = self.plan.scratch.orders[order].get(place)?;
         Some(self.plan.scratch.request_of[seq.index()].1)
     }
 

@@ -89,13 +89,20 @@ pub(super) struct Scratch {
     pub(super) request_of: Vec<(u64, u32)>,
     /// Number of this plan.
     pub(super) number: u64,
-    pub(super) aged: Order,
-    pub(super) due: Order,
-    pub(super) prefill: Order,
-    pub(super) spare: Order,
+    /// [`AGED`], [`DUE`], [`PROMPTS`] and [`SPARE`].
+    pub(super) orders: [Order; 4],
     /// Prefill requests, in the order of their grants.
     pub(super) reading: Vec<u32>,
 }
+
+/// Requests that have waited too long, longest first.
+pub(super) const AGED: usize = 0;
+/// Agents whose next token is due.
+pub(super) const DUE: usize = 1;
+/// Prompts.
+pub(super) const PROMPTS: usize = 2;
+/// Agents that speak ahead of time, and all work in the background.
+pub(super) const SPARE: usize = 3;
 
 /// Work granted to a request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +118,6 @@ impl Plan {
     #[must_use]
     pub fn new(max_sequences: u32) -> Self {
         let agents = max_sequences as usize;
-        let order = || Order::with_capacity(agents);
         Self {
             max_sequences,
             decode: Vec::with_capacity(agents),
@@ -122,10 +128,7 @@ impl Plan {
                 grants: Vec::with_capacity(agents),
                 request_of: vec![(0, 0); agents],
                 number: 0,
-                aged: order(),
-                due: order(),
-                prefill: order(),
-                spare: order(),
+                orders: std::array::from_fn(|_| Order::with_capacity(agents)),
                 reading: Vec::with_capacity(agents),
             },
         }

@@ -9,17 +9,17 @@ pub const MAX_DEBT_FRAMES: u32 = 15;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Frame {
+pub(super) struct Frame {
     number: u64,
     budget_micros: Option<u32>,
     /// Time that earlier frames left: unused time if positive, a debt if negative.
     balance_micros: f32,
     /// Measured time, or predicted time for steps in flight.
-    used_micros: f32,
+    pub used_micros: f32,
     /// Whether a submitted step was predicted to exceed the frame's budget.
-    is_overdrawn: bool,
+    pub is_overdrawn: bool,
     /// Whether a step took much longer than any margin allows for.
-    has_outlier: bool,
+    pub has_outlier: bool,
     steps: u32,
     steps_in_flight: u32,
     /// Part of the debt and overrun that was forgiven.
@@ -40,21 +40,9 @@ impl Frame {
         self.left_micros().clamp(-budget * MAX_DEBT_FRAMES as f32, budget * max_carry)
     }
 
-    fn granted_micros(&self) -> Option<f32> {
+    pub fn granted_micros(&self) -> Option<f32> {
         self.budget_micros.map(|budget| budget as f32 + self.balance_micros.max(0.0))
     }
-}
-
-/// A frame whose steps have all been measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Closed {
-    pub used_micros: f32,
-    /// The budget and the unused time of earlier frames; `None`: no limit.
-    pub granted_micros: Option<f32>,
-    /// Whether the frame was planned to exceed its budget.
-    pub is_overdrawn: bool,
-    /// Whether it had a step that took much longer than any margin allows for.
-    pub has_outlier: bool,
 }
 
 /// The last [`MAX_FRAMES_OPEN`] frames.
@@ -91,6 +79,7 @@ impl Frames {
 
     pub fn begin(&mut self, budget_micros: Option<u32>) {
         let max_carry = self.max_carry * budget_micros.unwrap_or(0) as f32;
+        // Bounded by the new budget too, which may be smaller than the one that was saved from.
         let balance_micros = self.current().balance_after(self.max_carry).min(max_carry);
         self.number += 1;
         let number = self.number;
@@ -101,8 +90,7 @@ impl Frames {
 
     /// Cancels all debt known so far: the following frame starts without it.
     pub fn forgive(&mut self) {
-        let number = self.number;
-        let frame = self.at(number);
+        let frame = self.at(self.number);
         frame.forgiven_micros += (-frame.left_micros()).max(0.0);
     }
 
@@ -132,21 +120,19 @@ impl Frames {
 
     /// Charges a step to the current frame. Returns the frame's number.
     pub fn charge(&mut self, micros: f32) -> u64 {
-        let number = self.number;
-        let frame = self.at(number);
+        let frame = self.at(self.number);
         frame.used_micros += micros;
         // 0.1 % tolerance for rounding of sums.
         let granted = frame.granted_micros().unwrap_or(f32::INFINITY);
         frame.is_overdrawn |= frame.used_micros > granted * 1.001;
         frame.steps += 1;
         frame.steps_in_flight += 1;
-        number
+        self.number
     }
 
     /// The current frame is planned to exceed its budget.
     pub fn mark_overdrawn(&mut self) {
-        let number = self.number;
-        self.at(number).is_overdrawn = true;
+        self.at(self.number).is_overdrawn = true;
     }
 
     /// Marks a frame that is still stored: one of its steps is an outlier.
@@ -178,7 +164,7 @@ impl Frames {
 
     /// The next frame, in order, that has ended and whose steps have all been measured. Frames
     /// without steps are skipped.
-    pub fn next_closed(&mut self) -> Option<Closed> {
+    pub fn next_closed(&mut self) -> Option<Frame> {
         while self.reported + 1 < self.number {
             let frame = *self.at(self.reported + 1);
             if frame.steps_in_flight > 0 {
@@ -186,9 +172,7 @@ impl Frames {
             }
             self.reported += 1;
             if frame.steps > 0 {
-                let granted_micros = frame.granted_micros();
-                let Frame { used_micros, is_overdrawn, has_outlier, .. } = frame;
-                return Some(Closed { used_micros, granted_micros, is_overdrawn, has_outlier });
+                return Some(frame);
             }
         }
         None

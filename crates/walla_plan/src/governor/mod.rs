@@ -70,7 +70,7 @@
 //!
 //! governor.begin_frame(); // 0.5 ms are owed
 //! assert_eq!(governor.stats().frames_over, 1);
-//! assert_eq!(governor.stats().debt_micros, 500);
+//! assert_eq!(governor.stats().debt.as_micros(), 500);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -80,12 +80,14 @@ mod frames;
 mod prediction_error;
 mod trials;
 
+use std::time::Duration;
+
 pub use fit::{CostSample, InvalidCost, MAX_SAMPLES, Rates, StepCost};
 pub use frames::MAX_DEBT_FRAMES;
 pub use prediction_error::{BucketError, PredictionErrors};
 
 use self::correction::Corrections;
-use self::frames::{Closed, Frames};
+use self::frames::Frames;
 use self::trials::Trials;
 use crate::defaults;
 use crate::frame::{BUCKETS, CostModel, Limits, StepWork};
@@ -172,35 +174,43 @@ impl ChargedStep {
     }
 }
 
-/// Counters of a governor.
+/// Use of the frame budget. Counts are since the engine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct GovernorStats {
+pub struct BudgetStats {
+    /// Device time that the current frame may use; `None`: no limit.
+    pub budget: Option<Duration>,
+    /// Device time of the latest frame whose steps have all been measured. Frames without steps are
+    /// skipped.
+    pub used: Duration,
+    /// Debt: time by which earlier frames exceeded their budget, which the current frame repays.
+    pub debt: Duration,
     /// Frames begun.
     pub frames: u64,
-    /// The budget of the current frame in microseconds; `None`: no limit.
-    pub budget_micros: Option<u32>,
-    /// Device time of the latest frame whose steps have all been measured, in microseconds.
-    pub used_micros: u32,
-    /// Time that earlier frames used beyond their budgets and that is charged to the current frame,
-    /// in microseconds.
-    pub debt_micros: u32,
-    /// Frames that used more than their budget and the unused time of earlier frames.
+    /// Frames that exceeded their budget.
     pub frames_over: u64,
-    /// Frames over budget that were planned to be: even the smallest step exceeds the budget, an
-    /// agent had waited too long, or a trial.
+    /// Frames that were planned over budget: not even the smallest step fits in a budget
+    /// ([`smallest_step`](Self::smallest_step)), an agent had waited for a second, or the step was
+    /// one of the [`trials`](Self::trials). They are included in `frames_over`; the following
+    /// frames repay the debt. Work that no reply waits for never overdraws a frame.
     pub frames_overdrawn: u64,
-    /// Predicted time of the smallest step that was requested last, margin included, in
-    /// microseconds. Steps that are longer than the budget run in some frames only.
-    pub smallest_micros: u32,
-    /// [Trials](self#rules) of programs that predictions kept from running.
+    /// Predicted time of the smallest step that was requested last, margin included. If it is
+    /// longer than the budget, a step runs in some frames only, so that the mean over frames keeps
+    /// to the budget.
+    pub smallest_step: Duration,
+    /// Steps that were larger than predictions allow, because a step of that size had not run for
+    /// long: its time replaces the prediction.
     pub trials: u64,
-    /// Frames with requests in which no step ran.
+    /// Frames that ran no step although work was pending, because they repaid debt.
     pub frames_skipped: u64,
-    /// Median relative prediction error over all buckets: 0.1 is 10 %.
+    /// Prompt tokens that the latest frame was granted.
+    pub prefill_tokens: u32,
+    /// Agents that have been waiting since before the latest frame and got no rows in it.
+    pub agents_deferred: u32,
+    /// Median of the relative error between predicted and measured step time: 0.1 is 10 %.
     pub error_p50: f32,
-    /// 90th percentile of the relative prediction error.
+    /// 90th percentile of that error.
     pub error_p90: f32,
-    /// 99th percentile of the relative prediction error.
+    /// 99th percentile of that error.
     pub error_p99: f32,
 }
 
@@ -213,7 +223,7 @@ pub struct Governor {
     frames: Frames,
     errors: PredictionErrors,
     trials: Trials,
-    stats: GovernorStats,
+    stats: BudgetStats,
     /// Whether the current frame has requests.
     is_wanted: bool,
 }
@@ -229,7 +239,10 @@ impl Governor {
             frames: Frames::new(options.carry_frames as f32),
             errors: PredictionErrors::default(),
             trials: Trials::new(),
-            stats: GovernorStats { budget_micros: options.budget_micros, ..Default::default() },
+            stats: BudgetStats {
+                budget: options.budget_micros.map(micros),
+                ..BudgetStats::default()
+            },
             is_wanted: false,
         }
     }
@@ -261,8 +274,9 @@ impl Governor {
         self.frames.begin(self.options.budget_micros);
         self.count_closed();
         self.stats.frames += 1;
-        self.stats.budget_micros = self.options.budget_micros;
-        self.stats.debt_micros = self.frames.debt_micros() as u32;
+        self.stats.budget = self.options.budget_micros.map(micros);
+        self.stats.debt = micros(self.frames.debt_micros() as u32);
+        (self.stats.prefill_tokens, self.stats.agents_deferred) = (0, 0);
     }
 
     /// Limits of the next step of this frame: `base` with times and costs set by the [rules](self).
@@ -320,7 +334,7 @@ impl Governor {
     /// time that earlier frames left. If the smallest step is longer than a whole budget, it runs
     /// only with `is_quiet` (no other work is expected soon), in a frame without debt and other
     /// steps, when earlier frames have left its time. A frame that cannot run it does not count as
-    /// [skipped](GovernorStats::frames_skipped).
+    /// [skipped](BudgetStats::frames_skipped).
     #[must_use]
     pub fn spare_limits<'a>(
         &'a mut self,
@@ -379,17 +393,18 @@ impl Governor {
 
     /// Notes the predicted time of the smallest step. Frames leave enough for it and the rows that
     /// cost little more.
-    fn note_smallest(&mut self, micros: f32) {
-        self.stats.smallest_micros = whole(micros);
-        let budget = self.options.budget_micros.filter(|budget| micros > *budget as f32);
-        let saved = budget.map_or(0.0, |budget| (micros * OVERDRAFT / budget as f32).ceil() - 1.0);
+    fn note_smallest(&mut self, smallest: f32) {
+        self.stats.smallest_step = micros(whole(smallest));
+        let budget = self.options.budget_micros.filter(|budget| smallest > *budget as f32);
+        let saved =
+            budget.map_or(0.0, |budget| (smallest * OVERDRAFT / budget as f32).ceil() - 1.0);
         let max_carry = (self.options.carry_frames as f32).max(saved.min(MAX_DEBT_FRAMES as f32));
         self.frames.set_max_carry(max_carry);
     }
 
     /// Votes for a first trial: see rule 8.
     fn trial_votes(&self) -> u32 {
-        let is_too_long = |budget: u32| self.stats.smallest_micros > budget;
+        let is_too_long = |budget: u32| self.stats.smallest_step > micros(budget);
         if self.options.budget_micros.is_some_and(is_too_long) {
             return TRIAL_STEPS;
         }
@@ -451,11 +466,13 @@ impl Governor {
 
     /// Charges a step to the current frame.
     pub fn submit(&mut self, work: StepWork) -> ChargedStep {
+        self.stats.prefill_tokens += work.prefill_tokens;
         // The frame of a trial is charged the usual prediction.
         self.corrections.try_out(None);
         if self.trials.submitted(work, self.trial_votes()) {
             self.stats.trials += 1;
             self.corrections.doubt(work);
+            // A trial may exceed the budget, so its frame does not change the margin.
             self.frames.mark_overdrawn();
         }
         let charged_micros = self.corrections.predict_micros(work);
@@ -467,6 +484,7 @@ impl Governor {
     /// A step that is charged to no frame, because its budget was lifted. It only updates the cost
     /// model.
     pub fn submit_uncharged(&mut self, work: StepWork) -> ChargedStep {
+        self.stats.prefill_tokens += work.prefill_tokens;
         let expected_micros = self.corrections.expect_micros(work);
         ChargedStep { work, frame: UNCHARGED, expected_micros, charged_micros: 0.0 }
     }
@@ -500,32 +518,44 @@ impl Governor {
     pub fn inherit(&mut self, other: &Self) {
         self.budget_wanted = other.budget_wanted;
         self.options.budget_micros = other.options.budget_micros;
-        let [error_p50, error_p90, error_p99] = [0.0; 3];
-        self.stats =
-            GovernorStats { debt_micros: 0, error_p50, error_p90, error_p99, ..other.stats };
+        self.stats = BudgetStats {
+            debt: Duration::ZERO,
+            prefill_tokens: 0,
+            agents_deferred: 0,
+            error_p50: 0.0,
+            error_p90: 0.0,
+            error_p99: 0.0,
+            ..other.stats
+        };
     }
 
     /// Counts ended frames whose steps have all been measured.
     fn count_closed(&mut self) {
         while let Some(closed) = self.frames.next_closed() {
-            let Closed { used_micros, granted_micros, is_overdrawn, has_outlier } = closed;
-            self.stats.used_micros = used_micros as u32;
-            let Some(granted) = granted_micros else {
+            let used_micros = closed.used_micros;
+            self.stats.used = micros(used_micros as u32);
+            let Some(granted) = closed.granted_micros() else {
                 self.corrections.adjust_margin(false);
                 continue;
             };
             let is_over = used_micros > granted;
             self.stats.frames_over += u64::from(is_over);
-            self.stats.frames_overdrawn += u64::from(is_over && is_overdrawn);
-            if !is_overdrawn && !has_outlier && (is_over || used_micros > granted / 2.0) {
+            self.stats.frames_overdrawn += u64::from(is_over && closed.is_overdrawn);
+            let is_usual = !closed.is_overdrawn && !closed.has_outlier;
+            if is_usual && (is_over || used_micros > granted / 2.0) {
                 self.corrections.adjust_margin(is_over);
             }
         }
     }
 
+    /// Sets the counter of agents that got no rows.
+    pub fn set_deferred(&mut self, agents: u32) {
+        self.stats.agents_deferred = agents;
+    }
+
     /// Counters.
     #[must_use]
-    pub fn stats(&self) -> GovernorStats {
+    pub fn stats(&self) -> BudgetStats {
         self.stats
     }
 
@@ -551,6 +581,10 @@ impl Governor {
 /// Share of frames that may exceed their budget; never 0.
 fn over_share(options: GovernorOptions) -> f32 {
     (options.frames_over_per_1000 as f32 / 1e3).clamp(1e-6, 0.5)
+}
+
+const fn micros(micros: u32) -> Duration {
+    Duration::from_micros(micros as u64)
 }
 
 /// Rounds up.

@@ -1,70 +1,4 @@
-use walla_types::{Position, SeqId};
-
-use super::PageId;
-
-/// One cell of the arena: the keys and values of one token in every layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cell {
-    /// The page.
-    pub page: PageId,
-    /// Token slot in the page, below `page_tokens`.
-    pub slot: u32,
-}
-
-/// A device memory operation, executed before the step's forward pass, in list order.
-///
-/// Commands name physical pages. Later changes of the page tables do not affect them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KvCommand {
-    /// Copies a whole page, keys and values of every layer. The pages differ.
-    CopyPage {
-        /// Source; other sequences still own it.
-        from: PageId,
-        /// Destination; exclusively owned.
-        to: PageId,
-    },
-    /// Moves cells from one page to one page and rotates their keys by `delta` positions.
-    ///
-    /// Neither range crosses the end of its page. The ranges can overlap (then `to` is not above
-    /// `from` in the same page), so a device reads all cells before it writes the first. If `from
-    /// == to`, values stay and keys are rotated in place.
-    MoveCells {
-        /// First cell read.
-        from: Cell,
-        /// First cell written.
-        to: Cell,
-        /// Cells moved, at least 1.
-        cells: u32,
-        /// Change of the tokens' positions: negative, because tokens only move down.
-        delta: i32,
-    },
-    /// Adds `delta` to the positions in `from..end` wherever a device stores recent tokens by
-    /// position (penalties).
-    ShiftRecent {
-        /// The sequence.
-        seq: SeqId,
-        /// First old position that is moved.
-        from: Position,
-        /// End of the old positions, exclusive.
-        end: Position,
-        /// Change of the positions: negative.
-        delta: i32,
-    },
-    /// Copies the state of a sequence outside its pages: recurrent state, last sampled token,
-    /// recent tokens.
-    CopySequence {
-        /// Source.
-        from: SeqId,
-        /// Destination.
-        to: SeqId,
-    },
-    /// Zeroes the state of a sequence outside its pages. Emitted only with recurrent state; all
-    /// other state is bounded by the sequence's length.
-    ClearSequence {
-        /// Destination.
-        seq: SeqId,
-    },
-}
+use walla_types::CacheCommand;
 
 /// A list of commands with a capacity fixed at construction.
 ///
@@ -74,7 +8,7 @@ pub enum KvCommand {
 /// shift, two for each page that it writes and two more.
 #[derive(Clone, Debug)]
 pub struct KvCommands {
-    commands: Vec<KvCommand>,
+    commands: Vec<CacheCommand>,
     capacity: usize,
 }
 
@@ -87,7 +21,7 @@ impl KvCommands {
 
     /// The commands in execution order.
     #[must_use]
-    pub fn as_slice(&self) -> &[KvCommand] {
+    pub fn as_slice(&self) -> &[CacheCommand] {
         &self.commands
     }
 
@@ -114,7 +48,7 @@ impl KvCommands {
     }
 
     /// Adds a command. The caller has checked [`free`](Self::free).
-    pub(super) fn push(&mut self, command: KvCommand) {
+    pub(super) fn push(&mut self, command: CacheCommand) {
         debug_assert!(self.free() > 0, "room is checked before an operation changes anything");
         self.commands.push(command);
     }

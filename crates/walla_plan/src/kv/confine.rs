@@ -1,8 +1,8 @@
 //! Withdraws pages from use, so that a device can unmap their memory.
 
-use walla_types::SeqId;
+use walla_types::{CacheCommand, SeqId};
 
-use super::{KvCommand, KvCommands, KvLedger, PageId};
+use super::{KvCommands, KvLedger, PageId};
 
 impl KvLedger {
     /// First page that is out of use: the number of pages, unless [`confine`](Self::confine) has
@@ -22,8 +22,8 @@ impl KvLedger {
     ///
     /// # Examples
     /// ```
-    /// # use walla_plan::{KvCommand, KvCommands, KvLedger, LedgerOptions, PageId};
-    /// # use walla_types::SeqId;
+    /// # use walla_plan::{KvCommands, KvLedger, LedgerOptions, PageId};
+    /// # use walla_types::{CacheCommand, SeqId};
     /// # let mut commands = KvCommands::with_capacity(8);
     /// let options = LedgerOptions { page_tokens: 16, pages: 11, ..LedgerOptions::default() };
     /// let mut ledger = KvLedger::new(options)?;
@@ -34,7 +34,7 @@ impl KvLedger {
     /// ledger.release_up_to(1);
     ///
     /// assert_eq!(ledger.confine(4, &mut commands), 0);
-    /// assert_eq!(commands.as_slice(), [KvCommand::CopyPage { from: PageId(4), to: PageId(3) }]);
+    /// assert_eq!(commands.as_slice(), [CacheCommand::CopyPage { from: 4, to: 3 }]);
     /// assert_eq!(ledger.pages(SeqId(1)), [PageId(3)]);
     /// assert_eq!(ledger.usable_pages(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -52,7 +52,7 @@ impl KvLedger {
                 held += 1;
                 continue;
             };
-            commands.push(KvCommand::CopyPage { from: page, to: below });
+            commands.push(CacheCommand::CopyPage { from: page.0, to: below.0 });
             self.pool.move_owners(page, below);
             self.replace(page, below);
         }

@@ -97,34 +97,17 @@ pub enum LedgerError {
     },
 }
 
-/// Invalid ledger options.
+/// A size of the ledger options is outside its range. Positions are `u32`, and shifts of a context
+/// must fit an `i32`; more pages or larger page tables would take gibibytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidLedger {
-    /// A size is zero, or `pages` is below 2 (one page is reserved).
-    #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
-    TooSmall(&'static str),
-    /// Lower `max_sequences` or `max_pages_per_sequence`: the page tables would exceed 1 GiB.
-    #[error(
-        "page tables of {sequences} sequences with {pages} pages each have more than 2^28 entries"
-    )]
-    TablesTooLarge {
-        /// Number of sequences.
-        sequences: u32,
-        /// Maximum pages of a sequence.
-        pages: u32,
-    },
-    /// Lower `pages`: the accounting would take gibibytes.
-    #[error("{pages} pages are more than 2^28")]
-    TooManyPages {
-        /// Number of pages.
-        pages: u32,
-    },
-    /// Positions are `u32`, and shifts must fit an `i32`.
-    #[error("a context of {pages} pages of {page_tokens} tokens exceeds 2^31 - 1 tokens")]
-    ContextTooLong {
-        /// Maximum pages of a sequence.
-        pages: u32,
-        /// Tokens per page.
-        page_tokens: u32,
-    },
+#[error("{what} is {size}, expected {min} to {max}")]
+pub struct InvalidLedger {
+    /// The option, or a product of two.
+    pub what: &'static str,
+    /// Its value.
+    pub size: u64,
+    /// The smallest valid value. One page is reserved, so `pages` is at least 2.
+    pub min: u64,
+    /// The largest valid value.
+    pub max: u64,
 }

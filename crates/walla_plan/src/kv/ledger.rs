@@ -1,9 +1,9 @@
 use core::ops::{Bound, Range, RangeBounds};
 
-use walla_types::{Position, SeqId};
+use walla_types::{CacheCommand, Position, SeqId};
 
 use super::pool::PagePool;
-use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
+use super::{Fence, InvalidLedger, KvCommands, LedgerError, PageId};
 use crate::defaults;
 
 /// Sizes and capabilities of a ledger, fixed at construction.
@@ -41,8 +41,8 @@ impl Default for LedgerOptions {
 ///
 /// # Examples
 /// ```
-/// use walla_plan::{KvCommand, KvCommands, KvLedger, LedgerOptions, PageId};
-/// use walla_types::SeqId;
+/// use walla_plan::{KvCommands, KvLedger, LedgerOptions, PageId};
+/// use walla_types::{CacheCommand, SeqId};
 ///
 /// let (persona, greta) = (SeqId(0), SeqId(1));
 /// let mut ledger = KvLedger::new(LedgerOptions { page_tokens: 4, ..LedgerOptions::default() })?;
@@ -57,8 +57,8 @@ impl Default for LedgerOptions {
 /// assert_eq!(
 ///     commands.as_slice(),
 ///     [
-///         KvCommand::CopySequence { from: persona, to: greta },
-///         KvCommand::CopyPage { from: PageId(2), to: PageId(3) },
+///         CacheCommand::CopySequence { from: persona.0, to: greta.0 },
+///         CacheCommand::CopyPage { from: 2, to: 3 },
 ///     ],
 /// );
 /// assert_eq!(ledger.pages(greta), [PageId(1), PageId(3)]);
@@ -96,25 +96,20 @@ impl KvLedger {
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, max_pages_per_sequence, max_sequences, .. } =
             options;
+        let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        let tables = product(max_sequences, max_pages_per_sequence);
+        let context = product(page_tokens, max_pages_per_sequence);
         let sizes = [
-            ("page_tokens", page_tokens, 1),
-            ("pages", pages, 2),
-            ("max_pages_per_sequence", max_pages_per_sequence, 1),
-            ("max_sequences", max_sequences, 1),
+            ("page_tokens", page_tokens.into(), 1, u32::MAX.into()),
+            ("pages", pages.into(), 2, 1 << 28),
+            ("max_pages_per_sequence", max_pages_per_sequence.into(), 1, u32::MAX.into()),
+            ("max_sequences", max_sequences.into(), 1, u32::MAX.into()),
+            ("context: page_tokens * max_pages_per_sequence", context, 1, i32::MAX as u64),
+            ("page tables: max_sequences * max_pages_per_sequence", tables, 1, 1 << 28),
         ];
-        if let Some((name, ..)) = sizes.into_iter().find(|(_, size, min)| size < min) {
-            return Err(InvalidLedger::TooSmall(name));
-        }
-        if u64::from(page_tokens) * u64::from(max_pages_per_sequence) > i32::MAX as u64 {
-            let pages = max_pages_per_sequence;
-            return Err(InvalidLedger::ContextTooLong { pages, page_tokens });
-        }
-        if u64::from(max_sequences) * u64::from(max_pages_per_sequence) > 1 << 28 {
-            let (sequences, pages) = (max_sequences, max_pages_per_sequence);
-            return Err(InvalidLedger::TablesTooLarge { sequences, pages });
-        }
-        if pages > 1 << 28 {
-            return Err(InvalidLedger::TooManyPages { pages });
+        let is_invalid = |&(_, size, min, max): &(_, u64, u64, u64)| size < min || size > max;
+        if let Some((what, size, min, max)) = sizes.into_iter().find(is_invalid) {
+            return Err(InvalidLedger { what, size, min, max });
         }
         let sequences = max_sequences as usize;
         Ok(Self {
@@ -240,6 +235,7 @@ impl KvLedger {
             self.refuse_commands(1, commands)?;
         }
         let wanted_pages = growth.pages();
+        // Last refusal: from here on the operation changes the ledger (rule 1).
         self.refuse_pages(wanted_pages)?;
 
         let row = self.table(seq, self.options.max_pages_per_sequence).start;
@@ -248,7 +244,7 @@ impl KvLedger {
             let to = self.take_page();
             self.tables[row + index] = to;
             self.pool.drop_owner(from);
-            commands.push(KvCommand::CopyPage { from, to });
+            commands.push(CacheCommand::CopyPage { from: from.0, to: to.0 });
         }
         let first = self.sequences[seq.index()].pages as usize;
         for index in first..first + growth.new_pages as usize {
@@ -279,6 +275,7 @@ impl KvLedger {
     pub(super) fn append_unchecked(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
         let step = self.step;
         let sequence = &mut self.sequences[seq.index()];
+        // The first append of this step: earlier tokens were written by submitted steps.
         if sequence.append_step != step {
             sequence.written = sequence.tokens;
             sequence.append_step = step;

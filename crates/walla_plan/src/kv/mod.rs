@@ -1,8 +1,9 @@
 //! The KV ledger: maps the tokens of each sequence to pages.
 //!
 //! The ledger is host-side accounting of device memory; it never accesses that memory. It allocates
-//! pages, shares them between sequences by reference count, and emits [`KvCommand`]s: the copies,
-//! moves, rotations and clears that the device must execute to match the ledger.
+//! pages, shares them between sequences by reference count, and emits
+//! [`CacheCommand`](walla_types::CacheCommand)s: the copies, moves, rotations and clears that the
+//! device must execute to match the ledger.
 //!
 //! # Cells
 //! Token `p` of a sequence is stored in cell `p % page_tokens` of page `pages(seq)[p /
@@ -40,7 +41,6 @@
 //! 4. Page 0 has no owner: padding rows write to it.
 //! 5. The same calls in the same order allocate the same pages.
 
-mod batch;
 mod check;
 mod command;
 mod confine;
@@ -50,7 +50,7 @@ mod operations;
 mod pool;
 mod shift;
 
-pub use command::{Cell, KvCommand, KvCommands};
+pub use command::KvCommands;
 pub use error::{InvalidLedger, LedgerError};
 pub use ledger::{KvLedger, LedgerOptions};
 

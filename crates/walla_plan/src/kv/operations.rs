@@ -1,11 +1,13 @@
-//! Sequence operations: removal and copy (llama.cpp's memory API on pages).
+//! Sequence operations: removal and copy (llama.cpp's memory API on pages). Batch operations: for
+//! all sequences of a batch, or for none.
 
 use core::ops::RangeBounds;
 
-use walla_types::{Position, SeqId};
+use walla_types::{CacheCommand, Position, SeqId};
 
 use super::ledger::clip;
-use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
+use super::{KvCommands, KvLedger, LedgerError, PageId};
+use crate::batch::CheckedBatch;
 
 impl KvLedger {
     /// Removes the tail of a sequence, or the whole sequence. Reserved pages are released too.
@@ -13,7 +15,7 @@ impl KvLedger {
     /// The range is clipped to the existing tokens. An empty range changes nothing, except that a
     /// sequence without tokens releases its reserved pages. To remove tokens from the middle, use
     /// [`remove_and_shift`](Self::remove_and_shift). A recurrent sequence can only be removed as a
-    /// whole, which emits [`KvCommand::ClearSequence`].
+    /// whole, which emits [`CacheCommand::ClearSequence`].
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`], [`LedgerError::MiddleRemoval`],
@@ -43,7 +45,7 @@ impl KvLedger {
         if range == (0..len) {
             if self.options.recurrent && len > 0 {
                 self.refuse_commands(1, commands)?;
-                commands.push(KvCommand::ClearSequence { seq });
+                commands.push(CacheCommand::ClearSequence { sequence: seq.0 });
             }
             self.cut_to(seq, 0);
             return Ok(());
@@ -65,10 +67,11 @@ impl KvLedger {
     /// `destination`.
     ///
     /// Both sequences then own the same pages. The first one that writes to a partly filled page
-    /// gets a copy of it ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that
-    /// the destination had reserved are released. A persona's prompt is thus evaluated and stored
-    /// once for any number of agents. Copying a sequence to itself does nothing, as in llama.cpp.
-    /// Emits [`KvCommand::CopySequence`]. A recurrent sequence can only be copied as a whole.
+    /// gets a copy of it ([`CacheCommand::CopyPage`], emitted by [`append`](Self::append)). Pages
+    /// that the destination had reserved are released. A persona's prompt is thus evaluated and
+    /// stored once for any number of agents. Copying a sequence to itself does nothing, as in
+    /// llama.cpp.
+    /// Emits [`CacheCommand::CopySequence`]. A recurrent sequence can only be copied as a whole.
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`], [`LedgerError::CopyNotPrefix`],
@@ -93,12 +96,13 @@ impl KvLedger {
         if to.tokens > 0 {
             return Err(LedgerError::DestinationNotEmpty { seq: destination, len: to.tokens });
         }
+        // Commands run before the forward pass that writes these cells.
         self.refuse_unwritten(source, range.end)?;
         if self.options.recurrent && range.end < from.tokens {
             return Err(LedgerError::Recurrent { seq: source });
         }
         self.refuse_commands(1, commands)?;
-        commands.push(KvCommand::CopySequence { from: source, to: destination });
+        commands.push(CacheCommand::CopySequence { from: source.0, to: destination.0 });
         self.share_prefix(source, destination, range.end);
         Ok(())
     }
@@ -117,6 +121,50 @@ impl KvLedger {
         let positions = self.append(seq, tokens, commands)?;
         self.sequences[seq.index()].written = positions.end;
         Ok(())
+    }
+
+    /// [`reserve`](Self::reserve)s the pages of every sequence of a batch, or none.
+    ///
+    /// A partly filled page that several sequences of the batch share is counted once per sequence,
+    /// although the last one keeps the page. When pages run out, a batch can therefore be refused
+    /// although separate calls would just fit.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] refer to all sequences together;
+    /// other errors to the first sequence that is refused.
+    pub fn reserve_batch(
+        &mut self,
+        batch: CheckedBatch<'_>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        // All are counted first, so that a refusal changes nothing (rule 1).
+        let (mut pages, mut copies) = (0, 0);
+        for (seq, tokens) in batch.sequences() {
+            let growth = self.growth(seq, tokens)?;
+            pages += growth.pages();
+            copies += usize::from(growth.copied.is_some());
+        }
+        if pages == 0 && copies == 0 {
+            return Ok(());
+        }
+        self.refuse_pages(pages)?;
+        self.refuse_commands(copies, commands)?;
+        for (seq, tokens) in batch.sequences() {
+            self.reserve(seq, tokens, commands)?;
+        }
+        Ok(())
+    }
+
+    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch). Nothing may be
+    /// appended, copied or truncated in between. Checks nothing again and cannot fail.
+    pub fn append_reserved(&mut self, batch: CheckedBatch<'_>) {
+        for (seq, tokens) in batch.sequences() {
+            debug_assert!(
+                self.growth(seq, tokens).is_ok_and(|growth| growth.pages() == 0),
+                "room is reserved first"
+            );
+            self.append_unchecked(seq, tokens);
+        }
     }
 
     /// Truncates an existing sequence and releases every page that the rest does not need.

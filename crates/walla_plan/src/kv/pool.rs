@@ -63,6 +63,7 @@ impl PagePool {
         let owners = &mut self.owners[page.index()];
         *owners -= 1;
         if *owners == 0 {
+            // Without a fence until `retire` names the step behind which nothing reads the page.
             self.retired.push_back(Retired { page, fence: Fence::MAX });
             self.unfenced += 1;
         }
@@ -83,6 +84,7 @@ impl PagePool {
 
     pub(super) fn release_up_to(&mut self, fence: Fence) -> u32 {
         let mut released = 0;
+        // Pages without a fence are at the end.
         while self.retired.len() > self.unfenced {
             match self.retired.front() {
                 Some(retired) if retired.fence > fence => break,

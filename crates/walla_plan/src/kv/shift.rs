@@ -2,10 +2,10 @@
 
 use core::ops::{Range, RangeBounds};
 
-use walla_types::{Position, SeqId};
+use walla_types::{CacheCommand, Position, SeqId};
 
 use super::ledger::clip;
-use super::{Cell, KvCommand, KvCommands, KvLedger, LedgerError, PageId};
+use super::{KvCommands, KvLedger, LedgerError, PageId};
 
 /// A checked removal of `gap` from the middle of a sequence of `len` tokens.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,19 @@ impl Closing {
         !self.start.is_multiple_of(self.page_tokens)
     }
 
-    fn delta(self) -> i32 {
+    /// Change of positions.
+    fn turn(self) -> i32 {
         -(self.gap as i32) // a context is at most `i32::MAX` tokens
+    }
+
+    fn move_cells(
+        self,
+        (from, from_cell): (PageId, u32),
+        (to, to_cell): (PageId, u32),
+        cells: u32,
+    ) -> CacheCommand {
+        let (from_page, to_page, turn) = (from.0, to.0, self.turn());
+        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, turn }
     }
 }
 
@@ -105,8 +116,8 @@ impl KvLedger {
         } else {
             self.close_by_cells(closing, commands);
         }
-        let delta = closing.delta();
-        commands.push(KvCommand::ShiftRecent { seq, from: range.end, end: len, delta });
+        let (sequence, turn) = (seq.0, closing.turn());
+        commands.push(CacheCommand::ShiftRecent { sequence, from: range.end, end: len, turn });
         self.cut_to(seq, closing.len);
         Ok(())
     }
@@ -130,15 +141,14 @@ impl KvLedger {
     fn close_by_pages(&mut self, closing: Closing, commands: &mut KvCommands) {
         let row = self.table(closing.seq, 0).start;
         let pages = closing.written_pages();
-        let (page_tokens, delta) = (closing.page_tokens, closing.delta());
+        let page_tokens = closing.page_tokens;
         let mut first = pages.start;
         if closing.splits_a_page() {
             let slot = closing.start % page_tokens;
             let from = self.tables[row + (first + closing.gap_pages()) as usize];
             let to = self.own_page_with_copy(row + first as usize, commands);
             let cells = (page_tokens - slot).min(closing.len - closing.start);
-            let (from, to) = (Cell { page: from, slot }, Cell { page: to, slot });
-            commands.push(KvCommand::MoveCells { from, to, cells, delta });
+            commands.push(closing.move_cells((from, slot), (to, slot), cells));
             first += 1;
         }
         for index in first..pages.end {
@@ -149,8 +159,7 @@ impl KvLedger {
             let from = self.tables[to];
             let page = self.own_page(to);
             let cells = page_tokens.min(closing.len - index * page_tokens);
-            let (from, to) = (Cell { page: from, slot: 0 }, Cell { page, slot: 0 });
-            commands.push(KvCommand::MoveCells { from, to, cells, delta });
+            commands.push(closing.move_cells((from, 0), (page, 0), cells));
         }
     }
 
@@ -179,10 +188,8 @@ impl KvLedger {
                     self.tables[row + source_page as usize]
                 };
                 let cells = (end - cell).min(page_tokens - slot);
-                let from = Cell { page: from_page, slot };
-                let to = Cell { page, slot: cell % page_tokens };
-                let delta = closing.delta();
-                commands.push(KvCommand::MoveCells { from, to, cells, delta });
+                let to = (page, cell % page_tokens);
+                commands.push(closing.move_cells((from_page, slot), to, cells));
                 cell += cells;
             }
         }
@@ -205,7 +212,7 @@ impl KvLedger {
         let from = self.tables[place];
         let to = self.own_page(place);
         if from != to {
-            commands.push(KvCommand::CopyPage { from, to });
+            commands.push(CacheCommand::CopyPage { from: from.0, to: to.0 });
         }
         to
     }

@@ -157,6 +157,7 @@ impl Split<'_> {
     /// chunk is cut to fit. One pass takes the whole batch if it fits. O(sequences + rows).
     pub fn ragged(&mut self, max_rows: u32, ubatch: &mut UBatch) -> bool {
         let rows = self.start(max_rows, ubatch);
+        // Decode rows first: the chunk of a prompt must not displace them.
         let sequences = self.splitter.cursors.len() as u32; // at most `max_batch_sequences`
         for slot in 0..sequences {
             if ubatch.len() == rows {

@@ -73,7 +73,7 @@ impl Rig {
         self.governor.begin_frame();
         self.left.clone_from(&self.requests);
         let mut used = FrameUse {
-            debt_micros: self.governor.stats().debt_micros as f32,
+            debt_micros: self.governor.stats().debt.as_micros() as f32,
             longest_wait: self.requests.iter().map(|r| r.waited_frames).max().unwrap_or(0),
             ..FrameUse::default()
         };
@@ -108,7 +108,7 @@ impl Rig {
         used.longest_micros = used.longest_micros.max(predicted_micros);
         let step = self.governor.submit(work);
         if used.steps == 0 {
-            used.smallest_micros = self.governor.stats().smallest_micros as f32;
+            used.smallest_micros = self.governor.stats().smallest_step.as_micros() as f32;
         }
         let micros = device(work, self.governor.expect_micros(work));
         self.governor.observe(step, (micros * 1e3) as u64);

@@ -6,7 +6,7 @@
 mod random;
 
 use random::Random;
-use walla_plan::governor::{ChargedStep, CostSample};
+use walla_plan::governor::{ChargedStep, CostSample, MAX_DEBT_FRAMES};
 use walla_plan::{
     Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, NextWork, Plan,
     PlanRequest, StepCost, StepWork, plan,
@@ -126,6 +126,8 @@ pub struct Run {
 pub struct Report {
     /// Device time used, of the granted time.
     pub used: f64,
+    /// Debt above the largest that frames repay, of the granted time.
+    pub forgiven: f64,
     /// Share of frames over their budget and what earlier frames left.
     pub over: f64,
     /// Prompt tokens per second, of the share of time times the throughput without a budget.
@@ -172,6 +174,7 @@ pub fn run(run: &Run) -> Report {
     let mut random = Random(seed);
     let mut report = Report::default();
     let (mut tokens, mut used_micros) = (0u64, 0.0f64);
+    let (budget, mut left, mut forgiven) = (f64::from(budget_micros), 0.0f64, 0.0f64);
     let mut in_flight: std::collections::VecDeque<(ChargedStep, f32)> = Default::default();
     for frame in 0..frames {
         let is_quiet = noise.quiet_after.is_some_and(|after| frame >= after);
@@ -239,9 +242,14 @@ pub fn run(run: &Run) -> Report {
             governor.observe(step, (micros * 1e3) as u64);
         }
         used_micros += f64::from(now);
+        left = (left + budget - f64::from(now)).min(budget * f64::from(device.carry_frames));
+        let lowest = -budget * f64::from(MAX_DEBT_FRAMES);
+        forgiven += (lowest - left).max(0.0);
+        left = left.max(lowest);
     }
     let all = f64::from(budget_micros) * f64::from(frames);
     report.used = used_micros / all;
+    report.forgiven = forgiven / all;
     governor.begin_frame();
     report.over = governor.stats().frames_over as f64 / f64::from(frames);
     // Without a budget: steps of the largest chunk, back to back, and no speaker.

@@ -27,19 +27,14 @@ impl Front {
         put.inspect_err(|_| self.restore(mark))
     }
 
-    pub fn mark(&self) -> Mark {
-        Mark { bytes: self.buffer.len(), last: self.last }
+    /// The end of the records so far.
+    pub fn mark(&self) -> (usize, Last) {
+        (self.buffer.len(), self.last)
     }
 
     /// Removes the records behind a mark.
-    pub fn restore(&mut self, mark: Mark) {
-        self.buffer.truncate(mark.bytes);
-        self.last = mark.last;
+    pub fn restore(&mut self, (bytes, last): (usize, Last)) {
+        self.buffer.truncate(bytes);
+        self.last = last;
     }
-}
-
-/// A position in the buffer.
-pub(super) struct Mark {
-    pub bytes: usize,
-    last: Last,
 }

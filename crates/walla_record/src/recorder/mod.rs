@@ -171,6 +171,7 @@ impl Recorder {
 
     /// Sends the buffer to the thread that writes.
     fn hand_over(&self, front: &mut Front) {
+        // The thread returns buffers, so that the steady state allocates nothing.
         let next = self.shared.empty.pop();
         let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_CAPACITY));
         let full = std::mem::replace(&mut front.buffer, next);
@@ -193,6 +194,7 @@ impl Recorder {
     /// Records the engine when it is ready, and when another device has taken over.
     fn record_engine(&self, front: &mut Front, now: Clock) {
         let Some(card) = self.client.model() else { return };
+        // A fallback to another device has another card, so comparing addresses is enough.
         let address = std::ptr::from_ref(card).addr();
         if self.card.swap(address, Ordering::Relaxed) != address {
             let engine = EngineInfo::new(card, self.has_tokens);
@@ -304,6 +306,10 @@ impl EngineClient for Recorder {
 
     fn set_budget(&self, budget: FrameBudget) {
         self.client.set_budget(budget);
+    }
+
+    fn set_reserved(&self, time: Duration) {
+        self.client.set_reserved(time);
     }
 
     fn budget(&self) -> Option<FrameBudget> {

@@ -52,12 +52,12 @@ fn stalled() -> Recorder {
 #[test]
 fn copies_of_caches_are_not_recorded() {
     let recorder = stalled();
-    let before = recorder.lock().mark().bytes;
+    let before = recorder.lock().mark().0;
     let (ticket, _job) = walla_runtime::CacheTicket::save("x");
     recorder.try_send(Command::CopyCache { agent: AgentId(1), ticket }).expect("passed on");
-    assert_eq!(recorder.lock().mark().bytes, before);
+    assert_eq!(recorder.lock().mark().0, before);
     recorder.try_send(turns(1)).expect("passed on");
-    assert_ne!(recorder.lock().mark().bytes, before);
+    assert_ne!(recorder.lock().mark().0, before);
 }
 
 #[test]

@@ -161,6 +161,7 @@ impl<'a> Run<'a> {
         }
         let mut has_moved = false;
         loop {
+            // One step of each agent in turn; `Step::After` orders agents where it matters.
             let heads: Vec<_> = self
                 .queues
                 .iter()
@@ -172,6 +173,7 @@ impl<'a> Run<'a> {
                 if self.step(step)? {
                     (is_done, has_moved) = (false, true);
                     self.done.insert(index);
+                    // Only when it is done: later steps of the agent depend on it.
                     self.queues.get_mut(&agent).and_then(VecDeque::pop_front);
                 }
                 if self.held_back.is_some() {

@@ -63,15 +63,6 @@ pub(crate) struct Hub {
     reason: &'static str,
 }
 
-/// An input of the hub.
-enum Input {
-    Command(Option<Command>),
-    Report(Option<Report>),
-    TaskEnded(Result<(task::Id, ()), task::JoinError>),
-    Permit(Option<OwnedSemaphorePermit>),
-    Again,
-}
-
 impl Hub {
     pub fn new(
         server: Arc<Server>,
@@ -106,43 +97,35 @@ impl Hub {
             let can_begin = !self.channels.is_paused() && !self.waiting.is_empty();
             if can_begin && permit.is_none() {
                 let requests = Arc::clone(&self.requests);
+                // Kept over the rounds, so that it keeps its place in the queue of the semaphore.
                 permit = Some(Box::pin(async move { requests.acquire_owned().await.ok() }));
             }
-            let input = tokio::select! {
+            tokio::select! {
+                // A stop precedes all, and a cancel the progress that it would outdate.
                 biased;
                 _ = stop.wait_for(|is_stopped| *is_stopped) => {
                     self.reason = "the engine was stopped";
                     return;
                 }
                 command = self.commands.recv(), if self.outbox.len() < MAX_OUTBOX => {
-                    Input::Command(command)
+                    match command {
+                        Some(command) => self.command(command),
+                        None => return,
+                    }
                 }
-                report = self.reports.recv(), if self.outbox.is_empty() => Input::Report(report),
+                Some((agent, reply_id, progress)) = self.reports.recv(),
+                    if self.outbox.is_empty() => self.progress(agent, reply_id, progress),
                 Some(ended) = self.tasks.join_next_with_id(), if self.outbox.is_empty() => {
-                    Input::TaskEnded(ended)
+                    self.task_ended(ended);
                 }
                 got = next(&mut permit), if can_begin => {
                     permit = None;
-                    Input::Permit(got)
-                }
-                () = self.channels.space(), if !self.outbox.is_empty() => Input::Again,
-                () = self.channels.pause_changed() => Input::Again,
-            };
-            match input {
-                Input::Command(Some(command)) => self.command(command),
-                Input::Command(None) => return,
-                Input::Report(report) => {
-                    if let Some((agent, reply_id, progress)) = report {
-                        self.progress(agent, reply_id, progress);
-                    }
-                }
-                Input::TaskEnded(ended) => self.task_ended(ended),
-                Input::Permit(got) => {
                     if let Some(got) = got {
                         self.begin_next(got);
                     }
                 }
-                Input::Again => {}
+                () = self.channels.space.notified(), if !self.outbox.is_empty() => {}
+                () = self.channels.pause_changed.notified() => {}
             }
             self.publish();
         }
@@ -267,6 +250,7 @@ impl Hub {
             let ahead = i64::from(agent.spec.priority).saturating_mul(PRIORITY_MICROS);
             ((ask.arrived_micros as i64).saturating_sub(ahead), ask.reply_id)
         });
+        // Removed by its key, which contains the former priority.
         if let Some(old) = std::mem::replace(&mut agent.place, place) {
             self.waiting.remove(&old);
         }
@@ -288,6 +272,7 @@ impl Hub {
         let Some(agent) = self.agents.get_mut(&id) else { return };
         if let Some(reply) = agent.reply.as_mut().filter(|reply| reply.reply_id == reply_id) {
             reply.heard_bytes = heard_bytes;
+            // A report that its task has sent before finds no reply (rule 2).
             return self.finish(id, FinishReason::Cancelled, None);
         }
         let taken = agent.asks.cancel(|known| known == reply_id);
@@ -312,6 +297,7 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.tasks.abort_all();
+        // Before it is drained: no ask may come in behind and stay without an end.
         self.commands.close();
         let gone = || ReplyEvent::Failed(ReplyError::EngineGone(self.reason.into()));
         let mut events = std::mem::take(&mut self.outbox);

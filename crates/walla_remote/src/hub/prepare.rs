@@ -30,24 +30,16 @@ pub(super) fn prepare(
         _ => None,
     };
     let actions = agent.spec.actions.as_ref();
-    let policy = match actions.and_then(|actions| actions.fault.clone()) {
-        Some(fault) => Err(fault),
-        None => {
-            let policy = agent.history.call_policy(&agent.spec, &ask.options, question.is_some());
-            policy.map_err(Arc::new)
-        }
-    };
-    let policy = policy.map_err(|error| failed(ReplyError::Actions(error)))?;
-    fit(options.context_tokens, agent, question).map_err(|too_long| match too_long {
-        TooLong::Stop => {
-            let reason = FinishReason::ContextFull;
-            ReplyEvent::Finished { reason, usage: Usage::default() }
-        }
-        TooLong::Refuse(error) => failed(error),
-    })?;
+    let refused = |error| failed(ReplyError::Actions(error));
+    if let Some(fault) = actions.and_then(|actions| actions.fault.clone()) {
+        return Err(refused(fault));
+    }
+    let policy = agent.history.call_policy(&agent.spec, &ask.options, question.is_some());
+    let policy = policy.map_err(|error| refused(Arc::new(error)))?;
+    // Before the request is made from the history: it may drop turns.
+    fit(options.context_tokens, agent, question)?;
     if agent.spec.max_reply_tokens == 0 {
-        let reason = FinishReason::Length;
-        return Err(ReplyEvent::Finished { reason, usage: Usage::default() });
+        return Err(finished(FinishReason::Length));
     }
     let spec = &agent.spec;
     let tokens = |text: &str| (text.len() / BYTES_PER_TOKEN) as u32;
@@ -82,14 +74,14 @@ pub(super) fn prepare(
     Ok((body, rules, prompt_tokens))
 }
 
-/// The conversation does not fit in the context.
-enum TooLong {
-    Refuse(ReplyError),
-    Stop,
+/// The end of a reply without a token.
+fn finished(reason: FinishReason) -> ReplyEvent {
+    ReplyEvent::Finished { reason, usage: Usage::default() }
 }
 
-/// Drops the oldest turns until the conversation fits in the context, half of it at once.
-fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result<(), TooLong> {
+/// Drops the oldest turns until the conversation fits in the context, half of it at once; otherwise
+/// the end of the reply.
+fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result<(), ReplyEvent> {
     let AgentSpec { persona, max_reply_tokens, context_policy, .. } = &agent.spec;
     let bytes = |turn: &Turn| turn.text.len() + 4 * BYTES_PER_TOKEN;
     let reply_tokens = (*max_reply_tokens).min(context_tokens / 2);
@@ -102,11 +94,11 @@ fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result
     }
     let too_long = |bytes: usize| {
         let prompt_tokens = u32::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
-        TooLong::Refuse(ReplyError::PromptTooLong { prompt_tokens, context_tokens })
+        ReplyEvent::Failed(ReplyError::PromptTooLong { prompt_tokens, context_tokens })
     };
     match context_policy {
         ContextPolicy::Refuse => return Err(too_long(total)),
-        ContextPolicy::Stop => return Err(TooLong::Stop),
+        ContextPolicy::Stop => return Err(finished(FinishReason::ContextFull)),
         ContextPolicy::DropOldest => {}
     }
     if fixed > max_bytes {
@@ -116,6 +108,7 @@ fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result
     let goal = fixed + (max_bytes - fixed) / 2;
     let (mut left, mut dropped) = (total, 0);
     while dropped < turns.len() {
+        // A conversation never begins with an answer or a result whose question is gone.
         let is_begin = |at: usize| {
             let speaker = turns[at].speaker;
             at == 0 || !speaker.continues(turns[at - 1].speaker)

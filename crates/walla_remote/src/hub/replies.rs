@@ -18,22 +18,17 @@ use crate::parts::{End, Part};
 
 impl Hub {
     /// Begins the request of the agent that is next.
-    pub(super) fn begin_next(&mut self, permit: OwnedSemaphorePermit) {
-        let mut permit = Some(permit);
-        while let Some(held) = permit.take() {
-            let Some((place, id)) = self.waiting.pop_first() else { return };
+    pub(super) fn begin_next(&mut self, mut permit: OwnedSemaphorePermit) {
+        while let Some((place, id)) = self.waiting.pop_first() {
             let now_micros = self.now_micros();
-            let Some(agent) = self.agents.get_mut(&id) else {
-                permit = Some(held);
-                continue;
-            };
+            let Some(agent) = self.agents.get_mut(&id) else { continue };
             debug_assert_eq!(agent.place, Some(place));
             agent.place = None;
-            let Some(ask) = agent.next_ask() else {
-                permit = Some(held);
-                continue;
-            };
-            permit = self.begin(id, ask, held, now_micros);
+            let Some(ask) = agent.next_ask() else { continue };
+            match self.begin(id, ask, permit, now_micros) {
+                Some(unused) => permit = unused,
+                None => return,
+            }
         }
     }
 
@@ -46,6 +41,7 @@ impl Hub {
         now_micros: u64,
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
+        // Before the prompt is taken out: the same number is subtracted at the end.
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
         let prompt = std::mem::replace(&mut ask.prompt, Prompt::Continue);
         let applied = agent.history.apply(prompt, History::MAX_TURNS).map_err(ReplyEvent::Failed);
@@ -56,6 +52,7 @@ impl Hub {
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => {
+                // A repetition has taken the last reply out of the conversation.
                 agent.history.restore_reply();
                 agent.settle();
                 self.asks_open -= 1;
@@ -179,6 +176,7 @@ impl Hub {
         text: &str,
         delta: impl Fn(InlineText<MAX_DELTA_BYTES>, u32) -> ReplyEvent,
     ) {
+        // A server sends about one token in an event; its own counts come at the end.
         let (mut rest, mut tokens) = (text, 1);
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.floor_char_boundary(MAX_DELTA_BYTES));
@@ -190,6 +188,7 @@ impl Hub {
     }
 
     pub(super) fn finish(&mut self, id: AgentId, reason: FinishReason, end: Option<End>) {
+        // A reply that the model ended is an answer, also without text.
         let is_finished = reason != FinishReason::Cancelled;
         let Some((reply_id, mut usage)) = self.end_reply(id, is_finished) else { return };
         if let Some(end) = end {

@@ -356,23 +356,9 @@ pub enum Prompt {
 }
 
 /// [`Prompt::Chat`].
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Self {
-        Self::Chat(text.to_owned())
-    }
-}
-
-/// [`Prompt::Chat`].
-impl From<&String> for Prompt {
-    fn from(text: &String) -> Self {
-        Self::Chat(text.clone())
-    }
-}
-
-/// [`Prompt::Chat`].
-impl From<String> for Prompt {
-    fn from(text: String) -> Self {
-        Self::Chat(text)
+impl<T: Into<String>> From<T> for Prompt {
+    fn from(text: T) -> Self {
+        Self::Chat(text.into())
     }
 }
 

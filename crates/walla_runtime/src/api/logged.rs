@@ -23,7 +23,7 @@ pub enum Logged {
 }
 
 /// Up to [`TokenRun::MAX_TOKENS`] tokens, stored inline.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenRun {
     len: u32,
     tokens: [TokenId; Self::MAX_TOKENS],
@@ -52,12 +52,6 @@ impl TokenRun {
     #[must_use]
     pub fn tokens(&self) -> &[TokenId] {
         self.tokens.get(..self.len as usize).unwrap_or_default()
-    }
-}
-
-impl Default for TokenRun {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -32,7 +32,7 @@ pub use self::event::{
 pub use self::logged::{Logged, TokenRun};
 pub use self::notes::Notes;
 pub use self::route::{AfterFailure, ReplyInProgress, Route};
-pub use self::stats::{BudgetStats, EngineStats};
+pub use self::stats::EngineStats;
 
 /// Id of an agent, unique in the process. An agent belongs to the [`Client`](crate::Client) that
 /// added it. Another client cannot change it, and its asks fail with
@@ -43,7 +43,7 @@ pub struct AgentId(pub u64);
 
 /// Id of one reply of an agent, unique in the process. It distinguishes late events of an earlier
 /// reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
     feature = "reflect",

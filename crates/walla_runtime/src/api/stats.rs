@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use walla_plan::governor::BudgetStats;
+
 /// Counters of an engine, for diagnostics. They count from the engine's start unless documented
 /// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,44 +78,4 @@ pub struct EngineStats {
     pub grammar_bytes: u64,
     /// Use of the frame budget.
     pub budget: BudgetStats,
-}
-
-/// Use of the frame budget. Counts are since the engine's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct BudgetStats {
-    /// Device time that the current frame may use; `None`: no limit.
-    pub budget: Option<Duration>,
-    /// Device time of the latest frame whose steps have all been measured. Frames without steps are
-    /// skipped.
-    pub used: Duration,
-    /// Debt: time by which earlier frames exceeded their budget, which the current frame repays.
-    pub debt: Duration,
-    /// Frames begun.
-    pub frames: u64,
-    /// Frames that exceeded their budget.
-    pub frames_over: u64,
-    /// Frames that were planned over budget: not even the smallest step fits in a budget
-    /// ([`smallest_step`](Self::smallest_step)), an agent had waited for a second, or the step was
-    /// one of the [`trials`](Self::trials). They are included in `frames_over`; the following
-    /// frames repay the debt. Work that no reply waits for never overdraws a frame.
-    pub frames_overdrawn: u64,
-    /// Predicted time of the smallest step that was requested last, margin included. If it is
-    /// longer than the budget, a step runs in some frames only, so that the mean over frames keeps
-    /// to the budget.
-    pub smallest_step: Duration,
-    /// Steps that were larger than predictions allow, because a step of that size had not run for
-    /// long: its time replaces the prediction.
-    pub trials: u64,
-    /// Frames that ran no step although work was pending, because they repaid debt.
-    pub frames_skipped: u64,
-    /// Prompt tokens that the latest frame was granted.
-    pub prefill_tokens: u32,
-    /// Agents that have been waiting since before the latest frame and got no rows in it.
-    pub agents_deferred: u32,
-    /// Median of the relative error between predicted and measured step time: 0.1 is 10 %.
-    pub error_p50: f32,
-    /// 90th percentile of that error.
-    pub error_p90: f32,
-    /// 99th percentile of that error.
-    pub error_p99: f32,
 }

@@ -89,13 +89,18 @@ impl fmt::Debug for Contents {
     }
 }
 
+/// Types of keys and values, with their codes in a file and their names.
+const KV_TYPES: [(KvType, u32, &str); 3] =
+    [(KvType::F32, 0, "F32"), (KvType::F16, 1, "F16"), (KvType::Q8, 2, "Q8")];
+
 fn code(kv_type: KvType) -> u32 {
-    match kv_type {
-        KvType::F32 => 0,
-        KvType::F16 => 1,
-        KvType::Q8 => 2,
-        _ => u32::MAX,
-    }
+    let known = KV_TYPES.into_iter().find(|(known, ..)| *known == kv_type);
+    known.map_or(u32::MAX, |(_, code, _)| code)
+}
+
+fn name_of(code: u32) -> &'static str {
+    let known = KV_TYPES.into_iter().find(|(_, known, _)| *known == code);
+    known.map_or("of another version", |(.., name)| name)
 }
 
 impl Binding {

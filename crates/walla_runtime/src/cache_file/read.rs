@@ -2,10 +2,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use walla_device::KvType;
 use walla_types::TokenId;
 
-use super::{Binding, Contents, FIXED_BYTES, KvFileError, MAGIC, MAX_HEADER_BYTES, VERSION, code};
+use super::{
+    Binding, Contents, FIXED_BYTES, KvFileError, MAGIC, MAX_HEADER_BYTES, VERSION, code, name_of,
+};
 
 /// Numbers of a header, in order.
 struct Fields<'a>(&'a [u8]);
@@ -34,15 +35,6 @@ impl<'a> Fields<'a> {
     fn name(&mut self) -> Result<String, KvFileError> {
         let count = self.u32()? as usize;
         Ok(String::from_utf8_lossy(self.bytes(count)?).into_owned())
-    }
-}
-
-fn name_of(kv_type: KvType) -> &'static str {
-    match kv_type {
-        KvType::F32 => "F32",
-        KvType::F16 => "F16",
-        KvType::Q8 => "Q8",
-        _ => "of another version",
     }
 }
 
@@ -81,10 +73,8 @@ fn check_header(
         return Err(KvFileError::OtherRotation);
     }
     if kv_type != code(binding.kv_type) {
-        let found =
-            [KvType::F32, KvType::F16, KvType::Q8].into_iter().find(|t| code(*t) == kv_type);
-        let found = found.map_or("of another version", name_of);
-        return Err(KvFileError::OtherKvType { found, expected: name_of(binding.kv_type) });
+        let (found, expected) = (name_of(kv_type), name_of(code(binding.kv_type)));
+        return Err(KvFileError::OtherKvType { found, expected });
     }
     let image = &binding.image;
     let geometry = (image.page_tokens, image.page_bytes() as u64, image.state_bytes() as u64);

@@ -6,7 +6,7 @@ use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
-use super::agents::{AgentState, Asked, Reply, ReplyPhase};
+use super::agents::{AgentState, Asked, Reply};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use super::scoring::Scoring;
 use crate::api::{
@@ -74,6 +74,7 @@ impl Core {
     /// Assigns slots to agents that wait for one.
     fn place_waiting(&mut self, now_micros: u64) {
         while let Some((id, slot)) = self.next_placement(now_micros) {
+            // The agent that leaves the slot may still have pages under its number.
             self.drop_sequence(slot);
             self.agents.place(id, slot);
         }
@@ -87,6 +88,7 @@ impl Core {
     /// Fails every reply and every waiting ask, and removes all agents.
     pub(super) fn fail_all(&mut self, reason: &str) {
         for slot in 0..self.agents.slots() {
+            // Replies before asks: `fail` needs the agents that are taken below.
             self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
         }
         for mut agent in self.agents.take_all() {
@@ -136,9 +138,11 @@ impl Core {
         let context_tokens = self.prompt_context_tokens();
         let max_turns = self.context_tokens as usize;
         let Some(agent) = self.agents.get_mut(slot) else { return };
+        // First, so that the ask sees the latest persona and settings.
         agent.take_changes();
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
+        // They were appended before the ask, so they precede its question.
         agent.extend_turns(ask.turns_before, max_turns);
         let is_scorable = !matches!(ask.prompt, Prompt::Results(_) | Prompt::Again);
         let prompt = match ask.options.score {
@@ -228,7 +232,7 @@ impl Core {
                 }
             };
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            let waits = |r: &&mut Reply| r.reply_id == reply_id && r.phase == ReplyPhase::Encoding;
+            let waits = |r: &&mut Reply| r.reply_id == reply_id && !r.is_running;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, forgotten, start, texts, .. }) => {
@@ -313,14 +317,14 @@ impl Core {
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        agent.sequence.begin(&prompt, self.budget.ticks());
+        agent.sequence.begin(&prompt, self.budget.ticks);
         // Its tokens have been replaced.
         agent.background.end();
         let (client, id) = (agent.client, agent.id);
         // The client's clock: it may be paused.
         let encoded_micros = self.clients.now_micros(client, now_micros);
         let Some(reply) = agent.reply.as_mut() else { return };
-        reply.phase = ReplyPhase::Running;
+        reply.is_running = true;
         reply.encoded_micros = encoded_micros;
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;

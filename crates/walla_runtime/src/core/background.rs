@@ -26,7 +26,7 @@ use walla_types::SeqId;
 use super::Core;
 use super::agents::AgentState;
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
-use super::schedule::REST_GAIN_MIN;
+use super::schedule::base_limits;
 use crate::api::{Pacing, ReplyError};
 use crate::engine_core::ClientKey;
 
@@ -122,7 +122,7 @@ impl Core {
             return;
         }
         self.keep_prefix(slot, &tokens);
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.sequence.begin(&tokens, ticks);
         agent.background.prefill();
@@ -158,10 +158,10 @@ impl Core {
     /// Whether a client has granted steps that the background may use.
     fn has_granted(&self, client: ClientKey) -> bool {
         let Some(client) = self.clients.that_may_step(client) else { return false };
-        match client.pacing() {
+        match client.pacing {
             Pacing::FreeRunning => true,
-            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits() > 0,
-            Pacing::PerFrame { .. } => client.grants() > 0,
+            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits > 0,
+            Pacing::PerFrame { .. } => client.grants > 0,
         }
     }
 
@@ -185,7 +185,7 @@ impl Core {
         else {
             return;
         };
-        let pacing = client.pacing();
+        let pacing = client.pacing;
         let is_unbudgeted = self.budget.is_unbudgeted_for(pacing) || !self.budget.has_limit();
         // A reply of a paused or stalled client gets no steps.
         let has_reply =
@@ -196,27 +196,22 @@ impl Core {
             return;
         }
         let smallest = StepWork::prefill(1, self.kv.len(slot));
-        let is_rest = !is_unbudgeted && self.budget.governor().is_used();
-        let base = Limits {
-            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            max_rows: self.scheduler.max_rows(),
-            max_prefill_tokens: self.max_prefill_tokens,
-            forces: false,
-            ..Limits::default()
-        };
+        let is_rest = !is_unbudgeted && self.budget.governor.is_used();
+        let base = base_limits(self.scheduler.limits(), self.max_prefill_tokens, is_rest);
+        let base = Limits { forces: false, ..base };
         if !is_unbudgeted && pacing == Pacing::FreeRunning {
-            self.budget.set_waits_for_window(true);
+            self.budget.waits_for_window = true;
         }
         let Self { scheduler, budget, kv, .. } = self;
         let limits = if is_unbudgeted {
             budget.unbudgeted_spare_limits(base, smallest)
         } else {
-            budget.spare_limits(base, smallest, is_quiet)
+            budget.governor.spare_limits(base, smallest, is_quiet)
         };
         let Some((rows, tokens)) = scheduler.plan_prefill(request, kv.ledger(), &limits) else {
             return;
         };
-        scheduler.set_unbudgeted(budget.is_unbudgeted_for(pacing));
+        scheduler.is_unbudgeted = budget.is_unbudgeted_for(pacing);
         self.include_background(slot, rows, tokens);
     }
 
@@ -226,7 +221,9 @@ impl Core {
         let tokens = tokens.saturating_sub(shared);
         let rows = self.rows_to_snapshot(slot, rows.min(tokens));
         match self.kv.reserve(slot, tokens) {
-            Ok(()) if self.push_rows(slot, rows) => self.scheduler.add(slot, rows),
+            Ok(()) if self.push_rows(slot, rows) => {
+                self.scheduler.included.push((slot, rows));
+            }
             // Steps in flight still hold the free pages.
             Ok(()) | Err(StepError::Ledger(_)) => {}
             Err(_) => self.drop_sequence(slot),

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use walla_plan::governor::{BucketError, ChargedStep, MAX_DEBT_FRAMES, OVERDRAFT};
+use walla_plan::governor::{BucketError, BudgetStats, ChargedStep, MAX_DEBT_FRAMES, OVERDRAFT};
 use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork, defaults};
 
-use crate::api::{BudgetStats, Pacing};
+use crate::api::Pacing;
 use crate::options::{EngineOptions, FrameBudget};
 
 /// Frame of free-running clients, in microseconds: 1/60 s.
@@ -31,22 +31,22 @@ const MAX_STEPS_UNPUBLISHED: u32 = 16;
 /// The governor and its frames.
 #[derive(Debug)]
 pub(super) struct Budget {
-    governor: Governor,
+    pub governor: Governor,
     /// The budget as the host set it.
     setting: FrameBudget,
+    /// Time that other work on the processor has reserved.
+    reserved: Duration,
     is_gpu: bool,
     /// Whether the budget applies to free-running clients.
     holds_for_all: bool,
     /// Begin of the current frame. `None` before the first frame.
     begun_micros: Option<u64>,
     /// Number of frames, and of steps that no frame limits. Waiting times are measured in ticks.
-    ticks: u64,
-    prefill_tokens: u32,
-    agents_deferred: u32,
+    pub ticks: u64,
     /// Steps measured since prediction errors were last published.
     steps_unpublished: u32,
     /// A free-running client waits for the next window.
-    waits_for_window: bool,
+    pub waits_for_window: bool,
     /// Simulated step time in tests.
     #[cfg(test)]
     pretended: Option<fn(StepWork) -> u64>,
@@ -54,31 +54,27 @@ pub(super) struct Budget {
 
 impl Budget {
     pub fn new(options: &EngineOptions, is_gpu: bool, cost: Option<StepCost>) -> Self {
+        let (frames_over_per_1000, carry_frames) = if is_gpu {
+            (defaults::FRAMES_OVER_PER_1000, 0)
+        } else {
+            (defaults::CPU_FRAMES_OVER_PER_1000, defaults::CPU_CARRY_FRAMES)
+        };
         let governor_options = GovernorOptions {
             budget_micros: options.budget.of_device(is_gpu).map(micros),
             max_launch_micros: options.max_launch.filter(|_| is_gpu).map(micros),
-            frames_over_per_1000: if is_gpu {
-                defaults::FRAMES_OVER_PER_1000
-            } else {
-                defaults::CPU_FRAMES_OVER_PER_1000
-            },
-            carry_frames: options.budget_carry.unwrap_or(if is_gpu {
-                0
-            } else {
-                defaults::CPU_CARRY_FRAMES
-            }),
+            frames_over_per_1000,
+            carry_frames: options.budget_carry.unwrap_or(carry_frames),
             // The kernels of the CPU compute the rows that a step has.
             pads_rows: is_gpu,
         };
         Self {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
             setting: options.budget,
+            reserved: Duration::ZERO,
             is_gpu,
             holds_for_all: options.budget_free_running,
             begun_micros: None,
             ticks: 0,
-            prefill_tokens: 0,
-            agents_deferred: 0,
             steps_unpublished: 0,
             waits_for_window: false,
             #[cfg(test)]
@@ -88,37 +84,19 @@ impl Budget {
 
     pub fn set(&mut self, budget: FrameBudget) {
         self.setting = budget;
-        self.governor.set_budget(budget.of_device(self.is_gpu).map(micros));
+        // A budget that is set during play is meant for every client.
         self.holds_for_all = true;
+        self.update_governor();
     }
 
-    /// Number of frames, and of steps that no frame limits.
-    pub fn ticks(&self) -> u64 {
-        self.ticks
+    pub fn set_reserved(&mut self, time: Duration) {
+        self.reserved = time;
+        self.update_governor();
     }
 
-    pub fn governor(&self) -> &Governor {
-        &self.governor
-    }
-
-    /// Limits of the next step: see [`Governor::limits`].
-    pub fn limits<'a>(
-        &'a mut self,
-        base: Limits<'a>,
-        smallest: StepWork,
-        wanted: StepWork,
-    ) -> Limits<'a> {
-        self.governor.limits(base, smallest, wanted)
-    }
-
-    /// Limits of a step that nothing waits for: see [`Governor::spare_limits`].
-    pub fn spare_limits<'a>(
-        &'a mut self,
-        base: Limits<'a>,
-        smallest: StepWork,
-        is_quiet: bool,
-    ) -> Limits<'a> {
-        self.governor.spare_limits(base, smallest, is_quiet)
+    fn update_governor(&mut self) {
+        let budget = self.setting.without(self.reserved, self.is_gpu);
+        self.governor.set_budget(budget.map(micros));
     }
 
     /// Limits of a step that nothing waits for, without a budget: the default budget, or the time
@@ -137,27 +115,6 @@ impl Budget {
     /// Whether the frame's budget is spent, or the budget is zero: no step may begin.
     pub fn is_spent(&self) -> bool {
         self.is_zero() || self.governor.is_spent()
-    }
-
-    /// Number of agents that the latest plan deferred and that had no row in this frame.
-    pub fn set_deferred(&mut self, agents: u32) {
-        self.agents_deferred = agents;
-    }
-
-    /// Whether a free-running client waits for the next window.
-    pub fn set_waits_for_window(&mut self, waits: bool) {
-        self.waits_for_window = waits;
-    }
-
-    /// See [`set_waits_for_window`](Self::set_waits_for_window).
-    pub fn waits_for_window(&self) -> bool {
-        self.waits_for_window
-    }
-
-    /// Replaces the governor and the step times of a test.
-    #[cfg(test)]
-    pub fn replace_governor(&mut self, governor: Governor) {
-        self.governor = governor;
     }
 
     /// Simulates step times.
@@ -179,14 +136,14 @@ impl Budget {
 
     /// Whether frames have a budget.
     pub fn has_limit(&self) -> bool {
-        self.governor.stats().budget_micros.is_some()
+        self.governor.stats().budget.is_some()
     }
 
     /// Continues the settings and counters of another device, but not its costs.
     pub fn inherit(&mut self, other: &Self) {
         self.governor.inherit(&other.governor);
-        self.setting = other.setting;
-        self.governor.set_budget(self.setting.of_device(self.is_gpu).map(micros));
+        (self.setting, self.reserved) = (other.setting, other.reserved);
+        self.update_governor();
         self.holds_for_all = other.holds_for_all;
         self.begun_micros = other.begun_micros;
         self.ticks = other.ticks;
@@ -201,7 +158,7 @@ impl Budget {
         if is_free_running && self.is_unbudgeted_for(Pacing::FreeRunning) {
             return None;
         }
-        let budget_micros = self.governor.stats().budget_micros?;
+        let budget_micros = micros(self.governor.stats().budget?);
         let copy_micros = if self.is_gpu { GPU_COPY_MICROS } else { CPU_COPY_MICROS };
         Some((budget_micros / 4 / copy_micros).max(1))
     }
@@ -210,13 +167,12 @@ impl Budget {
     pub fn begin_frame(&mut self, now_micros: u64) {
         let idle_micros = now_micros.saturating_sub(self.begun_micros.unwrap_or(now_micros));
         if idle_micros > IDLE_MICROS {
+            // The device was idle for as long as the largest debt takes.
             self.governor.forgive();
         }
         self.begun_micros = Some(now_micros);
         self.governor.begin_frame();
         self.ticks += 1;
-        self.prefill_tokens = 0;
-        self.agents_deferred = 0;
     }
 
     /// Begins a window if one is due. Windows exist only if a free-running client must keep to the
@@ -245,33 +201,14 @@ impl Budget {
 
     pub fn stats(&self) -> BudgetStats {
         let stats = self.governor.stats();
-        let micros = |micros: u32| Duration::from_micros(micros.into());
-        BudgetStats {
-            budget: if self.is_zero() {
-                Some(Duration::ZERO)
-            } else {
-                stats.budget_micros.map(micros)
-            },
-            used: micros(stats.used_micros),
-            debt: micros(stats.debt_micros),
-            frames: stats.frames,
-            frames_over: stats.frames_over,
-            frames_overdrawn: stats.frames_overdrawn,
-            smallest_step: micros(stats.smallest_micros),
-            trials: stats.trials,
-            frames_skipped: stats.frames_skipped,
-            prefill_tokens: self.prefill_tokens,
-            agents_deferred: self.agents_deferred,
-            error_p50: stats.error_p50,
-            error_p90: stats.error_p90,
-            error_p99: stats.error_p99,
-        }
+        let budget = if self.is_zero() { Some(Duration::ZERO) } else { stats.budget };
+        BudgetStats { budget, ..stats }
     }
 
     /// Charges a submitted step to the current frame, or to none if `is_unbudgeted`.
     pub fn charge(&mut self, work: StepWork, is_unbudgeted: bool) -> ChargedStep {
-        self.prefill_tokens += work.prefill_tokens;
         if is_unbudgeted {
+            // Without frames, waiting is measured in steps.
             self.ticks += 1;
             self.governor.submit_uncharged(work)
         } else {

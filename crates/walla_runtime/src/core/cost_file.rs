@@ -1,15 +1,12 @@
 //! Cache of step costs across runs.
 //!
 //! One file per device, model and engine shape:
-//! ```text
-//! walla step cost 1
-//! key cpu|avx512vnni|2 threads|…|walla 0.1.0|…
-//! buckets 1 2 3 4 …
-//! micros 310.5 322 …
-//! rates 0.05 0 0.0002 0 0
+//! ```json
+//! ["walla step cost 2", "cpu|avx512vnni|2 threads|…|walla 0.1.0|…",
+//!  [1, 2, 3, 4, …], [310.5, 322.0, …], [0.05, 0.0, 0.0002, 0.0, 0.0]]
 //! ```
+//! These are format, key, rows of the buckets, their microseconds, and [`Rates`].
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +19,7 @@ use walla_plan::{BUCKETS, StepCost};
 
 use crate::replace::replace;
 
-const FIRST_LINE: &str = "walla step cost 1";
+const FORMAT: &str = "walla step cost 2";
 
 /// Maximum length of a valid file.
 const MAX_BYTES: u64 = 16 << 10;
@@ -70,15 +67,10 @@ impl Key {
         let image = gpu.map_or("", |gpu| &gpu.kernel_image);
         let launched = if gpu.is_some_and(|gpu| gpu.graphs_off.is_some()) { "eager" } else { "" };
         let build = format!("walla {}|{image}|{launched}", env!("CARGO_PKG_VERSION"));
-        Self { what, build }.printable()
+        Self { what, build }
     }
 
-    fn printable(self) -> Self {
-        let printable = |text: String| text.replace(char::is_control, " ");
-        Self { what: printable(self.what), build: printable(self.build) }
-    }
-
-    fn line(&self) -> String {
+    fn text(&self) -> String {
         format!("{}|{}", self.what, self.build)
     }
 }
@@ -86,7 +78,7 @@ impl Key {
 fn path(folder: &Path, key: &Key) -> PathBuf {
     // The file also contains the key, so a collision only costs a measurement.
     let hash = walla_types::fnv1a(walla_types::FNV1A, key.what.as_bytes());
-    folder.join(format!("cost-{hash:016x}.txt"))
+    folder.join(format!("cost-{hash:016x}.json"))
 }
 
 /// The cached costs of a key. An unusable file counts as missing.
@@ -94,7 +86,7 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     let path = path(folder, key);
     let bytes = fs::metadata(&path).ok()?.len();
     let text = if bytes <= MAX_BYTES { fs::read_to_string(&path) } else { Ok(String::new()) };
-    let cost = text.ok().and_then(|text| parse(&text, &key.line()));
+    let cost = text.ok().and_then(|text| parse(&text, &key.text()));
     if cost.is_none() {
         tracing::warn!(target: "walla::load", file = %path.display(), "step costs cannot be used; they are measured again");
     }
@@ -105,7 +97,7 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
 /// so that a crash or a power failure leaves the old or the new file.
 pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
-    let text = text(&key.line(), cost);
+    let text = text(&key.text(), cost);
     let write = |file: &mut File| file.write_all(text.as_bytes());
     let saved = fs::create_dir_all(folder).and_then(|()| replace(&path, write, |error| error));
     if let Err(error) = saved {
@@ -114,40 +106,17 @@ pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
 }
 
 fn text(key: &str, cost: &StepCost) -> String {
-    let mut text = format!("{FIRST_LINE}\nkey {key}\nbuckets");
-    let mut numbers = |name: &str, numbers: &[f32]| {
-        text.push_str(name);
-        for number in numbers {
-            // Writing to a string does not fail.
-            let _written = write!(text, " {number}");
-        }
-    };
-    numbers("", &BUCKETS.map(|rows| rows as f32));
-    numbers("\nmicros", cost.bucket_micros());
-    numbers("\nrates", &cost.rates().to_array());
-    text.push('\n');
-    text
+    let file = (FORMAT, key, BUCKETS, cost.bucket_micros(), cost.rates().to_array());
+    // Cannot fail: there is no map and no writer. An empty file would count as missing.
+    serde_json::to_string(&file).unwrap_or_default()
 }
 
+/// The costs in a file of this key.
 fn parse(text: &str, key: &str) -> Option<StepCost> {
-    let mut lines = text.lines();
-    (lines.next()? == FIRST_LINE).then_some(())?;
-    (lines.next()?.strip_prefix("key ")? == key).then_some(())?;
-    let buckets: [f32; BUCKETS.len()] = numbers(lines.next()?, "buckets")?;
-    (buckets == BUCKETS.map(|rows| rows as f32)).then_some(())?;
-    let micros = numbers(lines.next()?, "micros")?;
-    let rates = numbers(lines.next()?, "rates")?;
-    lines.next().is_none().then_some(())?;
-    StepCost::new(micros, Rates::from_array(rates)).ok()
-}
-
-fn numbers<const N: usize>(line: &str, name: &str) -> Option<[f32; N]> {
-    let mut words = line.strip_prefix(name)?.split_ascii_whitespace();
-    let mut numbers = [0.0; N];
-    for number in &mut numbers {
-        *number = words.next()?.parse().ok()?;
-    }
-    words.next().is_none().then_some(numbers)
+    type File = (String, String, [u32; BUCKETS.len()], [f32; BUCKETS.len()], [f32; 5]);
+    let (format, of, buckets, micros, rates): File = serde_json::from_str(text).ok()?;
+    let is_valid = format == FORMAT && of == key && buckets == BUCKETS;
+    is_valid.then(|| StepCost::new(micros, Rates::from_array(rates)).ok())?
 }
 
 #[cfg(test)]
@@ -211,7 +180,8 @@ mod tests {
         assert!(key.build.starts_with(concat!("walla ", env!("CARGO_PKG_VERSION"), "|")));
         let other = of(GpuFacts { kernel_image: "sm_90a\nbetter".into(), ..gpu.clone() }, &options);
         assert!(other.what == key.what && other.build != key.build, "{other:?}");
-        assert_eq!(other.line().lines().count(), 1);
+        let text = text(&other.text(), &cost());
+        assert_eq!(parse(&text, &other.text()), Some(cost()), "a key of two lines");
         let other = of(GpuFacts { graphs_off: Some("asked".into()), ..gpu.clone() }, &options);
         assert!(other.what == key.what && other.build != key.build, "{other:?}");
         let other = of(gpu, &ExecOptions { context_tokens: options.context_tokens * 2, ..options });
@@ -222,19 +192,17 @@ mod tests {
     fn a_damaged_file_counts_as_missing() {
         let whole = text("key", &cost());
         assert!(parse(&whole, "key").is_some());
-        for end in (0..whole.len() - 1).filter(|end| whole.is_char_boundary(*end)) {
-            let cut = &whole[..end];
-            // A number that is cut within its digits is another valid number; that is possible in
-            // the last line only.
-            assert!(parse(cut, "key").is_none() || cut.lines().count() == 5, "{cut}");
+        for end in 0..whole.len() {
+            assert!(parse(&whole[..end], "key").is_none(), "{end}");
         }
         for (from, to) in [
-            ("walla step cost 1", "walla step cost 2"),
-            ("micros ", "micros NaN "),
-            ("micros ", "micros -"),
-            ("rates", "rates inf"),
-            ("buckets 1", "buckets 9"),
-            ("\nrates", " 4\nrates"),
+            ("walla step cost 2", "walla step cost 1"),
+            ("],[", "],[NaN,"),
+            ("],[", "],[-"),
+            ("]]", ",1e999]]"),
+            ("[1,", "[9,"),
+            (",512]", ",512,768]"),
+            ("]]", ",4]]"),
         ] {
             assert!(whole.contains(from));
             assert!(parse(&whole.replacen(from, to, 1), "key").is_none(), "{from} {to}");
@@ -247,7 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let key = key("a|b", "1");
         let file = path(folder.path(), &key);
-        fs::write(&file, text(&key.line(), &cost()) + &" ".repeat(MAX_BYTES as usize)).unwrap();
+        fs::write(&file, text(&key.text(), &cost()) + &" ".repeat(MAX_BYTES as usize)).unwrap();
         assert_eq!(load(folder.path(), &key), None);
     }
 
@@ -258,7 +226,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let key = key("a|b", "1");
         save(folder.path(), &key, &cost());
-        let whole = text(&key.line(), &cost());
+        let whole = text(&key.text(), &cost());
         for end in [0, 1, whole.len() / 2, whole.len() - 1] {
             let beside = path(folder.path(), &key).with_extension("1.new");
             fs::write(&beside, &whole[..end]).unwrap();

@@ -61,10 +61,12 @@ impl Core {
         let slots = self.agents.slots();
         let is_same = Arc::ptr_eq(&self.model_text, &model_text) && agents.slots() == slots;
         for agent in agents.iter_mut() {
+            // Its pages were on the device that was lost.
             agent.sequence.forget_cache();
             agent.background.restart();
         }
         self.model_text = model_text;
+        // Texts, grammars and clients do not depend on the device, so their work continues.
         self.prompts = prompts;
         self.constraints = constraints;
         self.agents = agents;

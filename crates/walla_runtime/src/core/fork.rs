@@ -67,12 +67,13 @@ impl Core {
         if length == 0 || !self.kv.has_commands() {
             return;
         }
+        // A recurrent state covers all submitted tokens, so it is shared as a whole or not at all.
         let is_shared = if self.kv.is_recurrent() {
             length == self.kv.len(from) && self.kv.copy_whole(SeqId(from as u32), SeqId(to as u32))
         } else {
             self.kv.share(from, to, ..length)
         };
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         if let Some(agent) = self.agents.get_mut(to).filter(|_| is_shared) {
             agent.sequence.begin(&tokens, ticks);
             agent.sequence.share(length, reached);

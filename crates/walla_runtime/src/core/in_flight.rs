@@ -61,7 +61,7 @@ pub(super) struct InFlight {
     /// For traces.
     device_clock: DeviceClock,
     /// Results of the step being read.
-    results: Vec<OutputResult>,
+    pub results: Vec<OutputResult>,
     /// Time for which the oldest step has been in flight.
     meter: WaitMeter,
     /// Consecutive failed polls.
@@ -169,15 +169,6 @@ impl InFlight {
             }
         })?;
         Ok(nanos)
-    }
-
-    /// The results read last. The caller [returns](Self::return_results) the buffer.
-    pub fn take_results(&mut self) -> Vec<OutputResult> {
-        std::mem::take(&mut self.results)
-    }
-
-    pub fn return_results(&mut self, results: Vec<OutputResult>) {
-        self.results = results;
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::{Range, RangeBounds, RangeTo};
 
 use walla_device::CachePart;
-use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
-use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
+use walla_exec::{ExecError, Executor, Sequences, StepError};
+use walla_plan::{KvLedger, LedgerError};
 use walla_types::SeqId;
 
 use super::MAX_STEPS_AHEAD;
@@ -13,10 +13,10 @@ use crate::api::EngineStats;
 
 /// The executor with its cache. A slot is a sequence.
 ///
-/// Others read the [ledger](Self::ledger); only this module changes it and sends its commands.
+/// Others submit and collect steps; only this module changes the [ledger](Self::ledger) otherwise.
 #[derive(Debug)]
 pub(super) struct KvCache {
-    sequences: Sequences,
+    pub(super) sequences: Sequences,
     /// Target number of pages for a resize, which runs when no step is in flight.
     resizes_to: Option<u32>,
     /// Pages of the last limit for which there was no memory.
@@ -25,7 +25,7 @@ pub(super) struct KvCache {
     /// continue.
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
-    claim: Option<usize>,
+    pub claim: Option<usize>,
     /// Scratch: a bit for each page.
     pub(super) held_pages: Vec<u64>,
     /// Scratch: pages of a copy.
@@ -90,26 +90,6 @@ impl KvCache {
     pub fn accepts_step(&self) -> bool {
         self.executor().in_flight() < MAX_STEPS_AHEAD && self.executor().has_room()
     }
-
-    /// See [`Sequences::submit`].
-    pub fn submit(&mut self, batch: &mut Batch, draw: &DrawOf<'_>) -> Result<u64, StepError> {
-        self.sequences.submit(batch, draw)
-    }
-
-    /// The rows of the latest step.
-    pub fn rows(&self) -> &UBatch {
-        self.sequences.ubatch()
-    }
-
-    /// See [`Sequences::poll`].
-    pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
-        self.sequences.poll()
-    }
-
-    /// See [`Sequences::release`].
-    pub fn release(&mut self, completed: Completed) {
-        self.sequences.release(completed);
-    }
 }
 
 // Sequences.
@@ -123,6 +103,7 @@ impl KvCache {
         loop {
             let Sequences { ledger, commands, .. } = &mut self.sequences;
             match ledger.reserve(seq(slot), tokens, commands) {
+                // Usually commands go with the next step; a full list goes now.
                 Err(LedgerError::CommandsFull { .. }) if !commands.is_empty() => {
                     self.sequences.flush_cache_ops()?;
                 }
@@ -183,14 +164,6 @@ impl KvCache {
         copied.is_ok()
     }
 
-    /// Sends pending cache operations.
-    ///
-    /// # Errors
-    /// Any device error.
-    pub fn flush(&mut self) -> Result<(), ExecError> {
-        self.sequences.flush_cache_ops()
-    }
-
     /// Enqueues a copy of pages of a sequence, by their index in it, to a buffer.
     ///
     /// # Errors
@@ -239,11 +212,6 @@ impl KvCache {
         Ok(ledger.append_written(seq, tokens, commands)?)
     }
 
-    /// See [`Sequences::free_fenced`].
-    pub fn free_fenced(&mut self) {
-        self.sequences.free_fenced();
-    }
-
     /// Whether no other sequence holds pages, so that waiting does not help.
     pub fn is_only_holder(&self, slot: usize) -> bool {
         let slots = self.ledger().options().max_sequences as usize;
@@ -265,6 +233,7 @@ impl KvCache {
         let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
         ledger.limit_pages(pages);
         let wanted = pages.min(ledger.options().pages - 1);
+        // Plus one, because page 0 is reserved.
         self.resizes_to = (wanted + 1 != ledger.pages_end()).then_some(wanted);
         self.pages_refused = 0;
     }
@@ -334,15 +303,5 @@ impl KvCache {
     /// sequence was cleared.
     pub fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.has_freed)
-    }
-
-    /// The slot of the agent that preempted others for pages which steps in flight still hold.
-    pub fn claim(&self) -> Option<usize> {
-        self.claim
-    }
-
-    /// Gives the claim to the agent in `slot`. `None` ends it.
-    pub fn set_claim(&mut self, slot: Option<usize>) {
-        self.claim = slot;
     }
 }

@@ -1,6 +1,7 @@
 //! Loads a core from options.
 
 use std::sync::Arc;
+use std::thread::Thread;
 
 use walla_device::{DeviceInfo, DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences, cache_needs};
@@ -15,7 +16,7 @@ use super::calibrate::Waiting;
 use super::clients::Clients;
 use super::constraints::Constraints;
 use super::cost_file::Key;
-use super::encode::{EncodeWorker, PromptEncoder};
+use super::encode::PromptEncoder;
 use super::in_flight::InFlight;
 use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
@@ -29,9 +30,6 @@ use crate::clock::Clock;
 use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::status::{ModelCard, TextSettings};
-
-/// Maximum number of prompts that the text thread holds.
-const MAX_ENCODE_JOBS: usize = 64;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
@@ -66,21 +64,12 @@ impl Core {
         clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let loaded = Self::load_onto_best(source, file, options, registry, clock, progress);
-        loaded.map_err(|error| error.in_file(&options.model))
-    }
-
-    /// [`load_from`](Self::load_from), with errors that may lack the file's path.
-    fn load_onto_best(
-        source: &Source,
-        file: &Gguf,
-        options: &EngineOptions,
-        registry: &Registry,
-        clock: &Clock,
-        progress: &mut Progress<'_>,
-    ) -> Result<Self, EngineError> {
+        let mut onto = |device: &str| {
+            let loaded = source.load_onto(device, file, options, registry, clock, progress);
+            loaded.map_err(|error| error.in_file(&options.model))
+        };
         if options.device != AUTO {
-            return source.load_onto(&options.device, file, options, registry, clock, progress);
+            return onto(&options.device);
         }
         for (backend, reason) in registry.absent() {
             tracing::debug!(target: "walla::device", backend, %reason, "no device");
@@ -88,7 +77,7 @@ impl Core {
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();
         while let Some(info) = candidates.next() {
-            match source.load_onto(&info.name, file, options, registry, clock, progress) {
+            match onto(&info.name) {
                 Ok(mut core) => {
                     core.card.fallback_after = passed_over;
                     return Ok(core);
@@ -102,7 +91,7 @@ impl Core {
             }
         }
         // No device exists: the registry returns the error.
-        source.load_onto(AUTO, file, options, registry, clock, progress)
+        onto(AUTO)
     }
 }
 
@@ -130,12 +119,9 @@ impl Source {
         let executor = Executor::load(device, file, model, exec_options, progress)?;
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
-        let worker = if options.inline_text {
-            EncodeWorker::inline(Arc::clone(text), MAX_ENCODE_JOBS)
-        } else {
-            EncodeWorker::spawn(Arc::clone(text), MAX_ENCODE_JOBS, std::thread::current())
-                .map_err(|error| EngineError::Thread(error.to_string()))?
-        };
+        let wakes = (!options.inline_text).then(std::thread::current);
+        let prompts = PromptEncoder::new(Arc::clone(text), wakes.clone())
+            .map_err(|error| EngineError::Thread(error.to_string()))?;
         if options.budget != FrameBudget::Unlimited {
             // Another busy thread would falsify the measured costs.
             text.compiler.wait();
@@ -156,7 +142,7 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
-        let transfers = self.transfers(&sequences.executor, options);
+        let transfers = self.transfers(&sequences.executor, wakes.clone());
         let kv = KvCache::new(sequences);
         let mut stats = EngineStats::default();
         kv.update_stats(&mut stats);
@@ -176,11 +162,8 @@ impl Source {
                 (options.max_agents_parked, options.wait_for_slot),
                 context_tokens,
             ),
-            prompts: PromptEncoder::new(worker),
-            constraints: Constraints::new(
-                Arc::clone(text),
-                (!options.inline_text).then(std::thread::current),
-            ),
+            prompts,
+            constraints: Constraints::new(Arc::clone(text), wakes),
             kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
@@ -224,7 +207,7 @@ impl Source {
         size
     }
 
-    fn transfers(&self, executor: &Executor, options: &EngineOptions) -> Transfers {
+    fn transfers(&self, executor: &Executor, wakes: Option<Thread>) -> Transfers {
         let exec_options = executor.options();
         let frequencies = self.model.ropes.iter().flat_map(|rope| {
             let all = rope.frequencies.iter().chain([&rope.magnitude]);
@@ -241,7 +224,6 @@ impl Source {
             chunk_pages: (transfers::CHUNK_BYTES / image.page_bytes().max(1)).max(1) as u32,
         });
         let seq = exec_options.max_sequences + exec_options.max_snapshots;
-        let wakes = (!options.inline_text).then(std::thread::current);
         Transfers::new(binding, seq, wakes)
     }
 }

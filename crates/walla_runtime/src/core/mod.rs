@@ -24,9 +24,7 @@ mod kv_cache;
 mod load;
 mod output;
 mod pages;
-mod pauses;
 mod reasoning;
-mod retry;
 mod schedule;
 mod scoring;
 mod snapshots;
@@ -147,11 +145,14 @@ enum Submission {
 impl Core {
     /// Submits steps while the device has capacity.
     fn submit_steps(&mut self, now_micros: u64) -> Result<Submission, EngineError> {
+        // Pages move only while nothing is in flight, so no step is submitted until then.
         if self.kv.resize()? {
             return Ok(Submission::Nothing);
         }
         let mut submission = Submission::Nothing;
         while self.kv.accepts_step() {
+            // Reset before the plan: only pages that the plan itself frees are a reason to plan
+            // again.
             self.kv.take_freed();
             let stopped_by = match self.submit_step(now_micros) {
                 Ok(true) => {
@@ -163,6 +164,8 @@ impl Core {
                 // number of times.
                 Ok(false) if self.kv.take_freed() => Submission::Progress,
                 Ok(false) => Submission::Nothing,
+                // Copies of a step that failed half-way still run: no step is accepted before they
+                // end.
                 Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
                     Submission::Blocked
                 }
@@ -190,9 +193,11 @@ impl Core {
             Submission::Progress => Advance::Again,
             _ if can_start || background == Some(0) => Advance::Again,
             Submission::Blocked => Advance::Poll,
+            // Results before a new attempt: they may free pages or slots that a failed submission
+            // lacked.
             _ if in_flight => Advance::Poll,
             Submission::Failed => Advance::Again,
-            Submission::Nothing if self.budget.waits_for_window() => {
+            Submission::Nothing if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
             // A reply with a deadline may get no other wake-up.
@@ -227,6 +232,7 @@ impl EngineCore for Core {
     }
 
     fn remove_client(&mut self, key: ClientKey) {
+        // The client is gone, so asks of its parked agents end without events.
         self.agents.remove_parked(key);
         for id in self.agents.ids_in_slots(key) {
             self.remove_agent(key, id, 0);
@@ -236,8 +242,11 @@ impl EngineCore for Core {
     }
 
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
+        // The clock of a paused client stops, so an ask does not age in a pause.
         let now_micros = self.clients.now_micros(client, now_micros);
         let agent = command.agent();
+        let max_turns = self.context_tokens as usize;
+        // Copies of caches are not recorded.
         let is_logged = !matches!(command, Command::CopyCache { .. });
         match command {
             Command::AddAgent { agent, spec } => {
@@ -251,13 +260,11 @@ impl EngineCore for Core {
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
-                let max_turns = self.context_tokens as usize;
                 if let Some(state) = self.agents.of_client(client, agent) {
                     state.replace_turns(turns, max_turns);
                 }
             }
             Command::AppendTurns { agent, turns } => {
-                let max_turns = self.context_tokens as usize;
                 if let Some(state) = self.agents.of_client(client, agent) {
                     state.append_turns(turns, max_turns);
                 }
@@ -306,16 +313,23 @@ impl EngineCore for Core {
     fn control(&mut self, control: Control) {
         match control {
             Control::Budget(budget) => self.budget.set(budget),
+            Control::Reserved(time) => self.budget.set_reserved(time),
             Control::KvTokens(tokens) => self.limit_kv(tokens),
         }
     }
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
-        self.update_pauses(now_micros);
+        let (is_zero, ticks) = (self.budget.is_zero(), self.budget.ticks);
+        self.clients.update_pauses(is_zero, now_micros, |client, micros| {
+            self.agents.postpone(client, micros, ticks);
+        });
+        // Events that a full queue refused come before new ones.
         self.clients.deliver(emit);
+        // Behind the failures of all replies, which were queued when the engine was refused.
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
+        // Before anything is planned: results end replies, and free slots, pages and ring slots.
         let collected = match self.collect_steps(now_micros, emit) {
             Ok(collected) => {
                 self.in_flight.polled();
@@ -323,6 +337,8 @@ impl EngineCore for Core {
             }
             // The step remains in flight: the next call polls again.
             Err(ExecError::Device(error))
+                // The step still runs: only the question failed. It is asked again, a bounded
+                // number of times.
                 if !error.is_lost() && self.in_flight.may_poll_again() =>
             {
                 false
@@ -336,6 +352,7 @@ impl EngineCore for Core {
         let has_copied = self.run_transfers(now_micros)?;
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
+        // Each of these may end a reply or a wait, so that the next ask of an agent can start.
         while self.collect_prompts(now_micros)
             || self.collect_masks(now_micros, emit)
             || self.encode_in_background(now_micros)
@@ -344,13 +361,15 @@ impl EngineCore for Core {
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.
         self.clients.deliver(emit);
+        // Again: a queue that was emptied ends a stall, before the plan looks at it.
         self.clients.update_stalls(now_micros);
         self.budget.begin_window(now_micros, self.clients.has_free_running());
         let submission = self.submit_steps(now_micros)?;
         self.clients.deliver(emit);
         self.update_stats();
         let next = self.next_wakeup(submission, now_micros);
-        // The prefill of an agent may have ended after its save was looked at.
+        // The prefill of an agent may have ended after its save was looked at. A result or a copy
+        // may let another step start, so the next round follows at once.
         let is_again =
             collected || has_copied || self.transfers.take_stopped() || self.can_export();
         Ok(if is_again { Advance::Again } else { self.transfers.earlier(next) })

@@ -65,9 +65,7 @@ impl Core {
         let (client, id) = (agent.client, agent.id);
         if let Some(logprobs) = logprobs {
             let event = Event { agent: id, reply_id, what: ReplyEvent::Token(logprobs) };
-            if let Some(outbox) = self.clients.outbox(client) {
-                outbox.send(event, emit);
-            }
+            self.clients.send(client, event, emit);
         }
         self.emit_text(output.slot, token, now_micros, emit);
         self.cancel_here(output.slot, now_micros);
@@ -81,9 +79,7 @@ impl Core {
         let Some(run) = reply.count(token) else { return };
         let what = ReplyEvent::Logged(Logged::Tokens(run));
         let event = Event { agent: agent.id, reply_id: reply.reply_id, what };
-        if let Some(outbox) = self.clients.outbox(agent.client) {
-            outbox.send(event, emit);
-        }
+        self.clients.send(agent.client, event, emit);
     }
 
     /// Ends a reply that is cancelled at this token.
@@ -278,6 +274,7 @@ impl Core {
             send(Event { agent: agent.id, reply_id: reply.reply_id, what });
         }
         self.kv.note_freed();
+        // Draws that were launched ahead belong to no reply any more.
         agent.sequence.forget_in_flight();
         let (id, reply_id) = (agent.id, reply.reply_id);
         // Held text may have become speech, or an unfinished call.
@@ -293,6 +290,7 @@ impl Core {
         agent.history.restore_reply();
         agent.flush_turns_after_asks(max_turns);
         // The next prompt has them, and so does its background prefill.
+        // Changes that waited for the end of the reply.
         agent.take_changes();
         if agent.is_chat {
             agent.background.restart();

@@ -47,6 +47,7 @@ pub(super) enum Room {
 impl Core {
     /// Keeps the cached prefix of `prompt` and drops the rest. Returns the number of tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
+        // First: closing a gap makes the common prefix longer.
         if self.context_shift {
             self.shift_context(slot, prompt);
         }
@@ -110,7 +111,7 @@ impl Core {
     /// and one that awaits a mask may take long.
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
-        let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
+        let waited = self.budget.ticks.saturating_sub(agent.sequence.waiting_since());
         if waited >= MAX_PREFIX_WAIT_TICKS {
             return false;
         }
@@ -187,8 +188,10 @@ impl Core {
         if self.kv.is_recurrent() {
             return self.restore_snapshot(slot);
         }
+        // Pages are shared up to any page border; a recurrent state only as a whole.
         let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
         let own = self.kv.len(slot);
+        // Checked before the own tokens are dropped: without a free command, both would be lost.
         if !self.kv.has_commands() {
             return 0;
         }
@@ -252,9 +255,9 @@ impl Core {
         }
         // Fenced pages become free when the steps in flight have completed.
         if fenced_pages > 0 {
-            let claimed = self.kv.claim().map(|other| self.urgency(other));
+            let claimed = self.kv.claim.map(|other| self.urgency(other));
             if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
-                self.kv.set_claim(Some(slot));
+                self.kv.claim = Some(slot);
             }
             return Room::Wait;
         }
@@ -345,6 +348,7 @@ impl Core {
         for other in (0..self.agents.slots()).filter(|&other| self.urgency(other) >= urgency) {
             is_alone &= other == slot || !self.kv.holds_pages(other);
             for page in ledger.pages(SeqId(other as u32)) {
+                // A set, not a sum, because agents share pages.
                 held[page.index() / 64] |= 1 << (page.index() % 64);
             }
         }

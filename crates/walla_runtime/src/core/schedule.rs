@@ -17,7 +17,7 @@ use crate::api::{Pacing, ReplyError};
 
 /// [`Limits::chunk_gain_min`] of the rest of a frame, which is not spent on prefill chunks with
 /// little gain.
-pub(super) const REST_GAIN_MIN: f32 = 1.25;
+const REST_GAIN_MIN: f32 = 1.25;
 
 /// Maximum steps of one frame for an agent that prefills or whose voice is late. Usually the
 /// budget ends first.
@@ -31,9 +31,9 @@ pub(super) struct Scheduler {
     leaders: Vec<Leader>,
     plan: Plan,
     /// Slots in the batch with their number of rows.
-    included: Vec<(usize, u32)>,
+    pub included: Vec<(usize, u32)>,
     /// No budget limits this step.
-    is_unbudgeted: bool,
+    pub is_unbudgeted: bool,
 }
 
 impl Scheduler {
@@ -66,20 +66,15 @@ impl Scheduler {
         self.batch.limits().max_outputs.saturating_sub(self.batch.outputs())
     }
 
-    /// Slots in the batch with their number of rows.
-    pub fn included(&self) -> &[(usize, u32)] {
-        &self.included
-    }
-
     /// Requests that the latest plan deferred.
     #[cfg(test)]
     pub fn deferred(&self) -> &[Deferred] {
         self.plan.deferred()
     }
 
-    /// Maximum rows of a step.
-    pub fn max_rows(&self) -> u32 {
-        self.batch.limits().max_tokens
+    /// Sizes of a step.
+    pub fn limits(&self) -> &BatchLimits {
+        self.batch.limits()
     }
 
     /// Whether no agent has requested rows of this step.
@@ -100,16 +95,6 @@ impl Scheduler {
         Some((prefill.tokens, prefill.prompt_tokens))
     }
 
-    /// Whether no budget limits the step.
-    pub fn set_unbudgeted(&mut self, is_unbudgeted: bool) {
-        self.is_unbudgeted = is_unbudgeted;
-    }
-
-    /// The agent in `slot` has `rows` rows in the batch.
-    pub fn add(&mut self, slot: usize, rows: u32) {
-        self.included.push((slot, rows));
-    }
-
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.included.clear();
@@ -119,6 +104,21 @@ impl Scheduler {
     /// Whether a slot is in the batch.
     pub fn includes(&self, slot: usize) -> bool {
         self.included.iter().any(|&(included, _)| included == slot)
+    }
+}
+
+/// Limits of a step without a budget. In the rest of a frame a prompt alone starts no small step.
+pub(super) fn base_limits(
+    step: &BatchLimits,
+    max_prefill_tokens: u32,
+    is_rest: bool,
+) -> Limits<'static> {
+    Limits {
+        chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
+        max_rows: step.max_tokens,
+        max_prefill_tokens,
+        max_sequences: step.max_batch_sequences,
+        ..Limits::default()
     }
 }
 
@@ -194,6 +194,7 @@ impl Core {
 
     /// Collects the requests of agents whose clients can step.
     fn collect_requests(&mut self, now_micros: u64) {
+        // Taken out, because the loop reads the rest of the core; put back for its capacity.
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
         let mut leaders = std::mem::take(&mut self.scheduler.leaders);
@@ -211,9 +212,9 @@ impl Core {
             {
                 continue;
             }
-            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
-            has_window |= client.pacing() == Pacing::FreeRunning;
-            let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
+            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing);
+            has_window |= client.pacing == Pacing::FreeRunning;
+            let waited = self.budget.ticks.saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
                 detail: agent.spec.detail,
@@ -223,7 +224,7 @@ impl Core {
             });
         }
         self.scheduler.is_unbudgeted = is_unbudgeted;
-        self.budget.set_waits_for_window(has_window && !is_unbudgeted);
+        self.budget.waits_for_window = has_window && !is_unbudgeted;
         self.scheduler.requests = requests;
         self.scheduler.leaders = leaders;
     }
@@ -241,11 +242,11 @@ impl Core {
         due: Option<f32>,
         is_prefill: bool,
     ) -> bool {
-        let Pacing::PerFrame { steps } = client.pacing() else { return true };
-        if !self.budget.governor().is_limiting() {
-            return client.credits() > 0;
+        let Pacing::PerFrame { steps } = client.pacing else { return true };
+        if !self.budget.governor.is_limiting() {
+            return client.credits > 0;
         }
-        let taken = agent.sequence.taken_of(client.grants());
+        let taken = agent.sequence.taken_of(client.grants);
         let is_late = due.is_some_and(|due| due >= 0.0);
         let wants_more = self.budget.has_limit() && (is_prefill || is_late);
         let most = match agent.spec.detail {
@@ -253,7 +254,7 @@ impl Core {
             Detail::Full => steps,
             Detail::Reduced | Detail::Background => steps.min(1),
         };
-        client.grants() > 0 && taken < most
+        client.grants > 0 && taken < most
     }
 
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
@@ -262,32 +263,27 @@ impl Core {
         let Scheduler { requests, plan, batch, is_unbudgeted, .. } = scheduler;
         let lengths = requests.iter().map(|request| kv.ledger().len(request.seq));
         let Some(shortest) = lengths.min() else {
-            budget.set_deferred(0);
+            budget.governor.set_deferred(0);
             return false;
         };
         // Agents that already had rows in this frame do not count as deferred.
-        let ticks = budget.ticks();
+        let ticks = budget.ticks;
         let waits = |seq: &SeqId| {
             let agent = agents.get(seq.index());
             agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
         if !*is_unbudgeted && budget.is_spent() {
-            budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
+            budget.governor.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
-        let is_rest = !*is_unbudgeted && budget.governor().is_used();
-        let base = Limits {
-            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
-            max_rows: batch.limits().max_tokens,
-            max_prefill_tokens: self.max_prefill_tokens,
-            max_sequences: batch.limits().max_batch_sequences,
-            ..Limits::default()
-        };
+        let is_rest = !*is_unbudgeted && budget.governor.is_used();
+        let base = base_limits(batch.limits(), self.max_prefill_tokens, is_rest);
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         let wanted = StepWork::wanted(requests, &base);
         loop {
-            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest, wanted) };
+            let limits =
+                if *is_unbudgeted { base } else { budget.governor.limits(base, smallest, wanted) };
             let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),
@@ -296,19 +292,21 @@ impl Core {
             // A prefill row, or a row with a longer context, may exceed a limit that the smallest
             // row meets. If all requests are such rows, the cheapest of them is used as the
             // smallest.
-            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor().cost());
+            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor.cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
                 None => break,
             }
         }
-        budget.set_deferred(unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq)));
+        budget
+            .governor
+            .set_deferred(unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq)));
         true
     }
 
     /// Plans one step and fills its batch.
     fn schedule(&mut self, now_micros: u64) {
-        self.kv.free_fenced();
+        self.kv.sequences.free_fenced();
         self.collect_requests(now_micros);
         self.apply_claim();
         self.scheduler.clear();
@@ -330,7 +328,7 @@ impl Core {
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn apply_claim(&mut self) {
-        let Some(slot) = self.kv.claim() else { return };
+        let Some(slot) = self.kv.claim else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
@@ -345,7 +343,7 @@ impl Core {
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
             // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
             // and they would preempt each other without end.
-            self.kv.set_claim(None);
+            self.kv.claim = None;
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
@@ -395,9 +393,9 @@ impl Core {
         if rows == 0 || !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
-        self.scheduler.add(slot, rows);
-        if self.kv.claim() == Some(slot) {
-            self.kv.set_claim(None);
+        self.scheduler.included.push((slot, rows));
+        if self.kv.claim == Some(slot) {
+            self.kv.claim = None;
         }
     }
 
@@ -485,7 +483,7 @@ impl Core {
         let agents = &self.agents;
         let draw =
             |row: &Row| agents.get(row.seq.index()).map(|agent| agent.draw_behind(row.position));
-        let step = self.kv.submit(&mut self.scheduler.batch, &draw)?;
+        let step = self.kv.sequences.submit(&mut self.scheduler.batch, &draw)?;
         self.record_submitted(step, now_micros);
         Ok(true)
     }
@@ -505,7 +503,7 @@ impl Core {
                 }
                 continue;
             }
-            agent.sequence.stepped(step, tokens, self.budget.ticks());
+            agent.sequence.stepped(step, tokens, self.budget.ticks);
             if let Some(reply) = agent.reply.as_mut()
                 && tokens - rows < reply.usage.prompt_tokens
                 && reply.usage.first_token_micros == 0
@@ -514,6 +512,7 @@ impl Core {
             }
             let reply = agent.reply.as_mut();
             if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
+                // This step is counted below.
                 constraint.stepped(self.stats.steps + 1);
             }
             if rows > 1 {
@@ -530,12 +529,12 @@ impl Core {
         for place in 0..self.scheduler.included.len() {
             self.snapshot_after(self.scheduler.included[place].0, step);
         }
-        for &(slot, _) in self.scheduler.included() {
+        for &(slot, _) in &self.scheduler.included {
             let Some(agent) = self.agents.get(slot) else { continue };
             let (epoch, tokens) = (agent.sequence.epoch(), self.kv.len(slot));
             self.in_flight.push_evaluated(Evaluated { slot, epoch, tokens });
         }
-        for row in self.kv.rows().rows() {
+        for row in self.kv.sequences.ubatch().rows() {
             if row.output_row.is_none() {
                 continue;
             }
@@ -546,16 +545,16 @@ impl Core {
             }
         }
         self.stats.steps += 1;
-        let rows = self.kv.rows().len();
+        let rows = self.kv.sequences.ubatch().len();
         tracing::trace!(target: "walla::step", step, rows, agents = self.scheduler.included.len(), "submitted");
-        self.stats.step_rows = self.kv.rows().len();
+        self.stats.step_rows = self.kv.sequences.ubatch().len();
     }
 
     /// Work of the composed step in the units of the governor. The ledger already contains the rows
     /// of the included agents.
     fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
-        for &(slot, rows) in self.scheduler.included() {
+        for &(slot, rows) in &self.scheduler.included {
             let length = self.kv.len(slot);
             let of_agent = if rows == 1 {
                 StepWork::decode(1, length.into())

@@ -109,12 +109,13 @@ impl Core {
                 continue;
             };
             // The sequence begins with the prompt; another text may follow it.
+            // Only the prompt is common to the texts, so each begins behind it.
             let mut tokens = agent.sequence.tokens()[..prompt_tokens].to_vec();
             let behind = behind.to_vec();
             self.keep_prefix(slot, &tokens);
             tokens.extend(behind);
             if let Some(agent) = self.agents.get_mut(slot) {
-                agent.sequence.begin(&tokens, self.budget.ticks());
+                agent.sequence.begin(&tokens, self.budget.ticks);
             }
             return;
         }

@@ -60,7 +60,7 @@ impl Core {
             || agents.any(|agent| agent.has_work() && self.clients.is_schedulable(agent.client));
         let holds = |client: &&ClientState| {
             let mut agents = self.agents.iter().map(|(_, agent)| agent);
-            agents.any(|agent| agent.client == client.key() && agent.reply.is_some())
+            agents.any(|agent| agent.client == client.key && agent.reply.is_some())
         };
         let holders = self.clients.iter().filter(|client| !client.is_paused()).filter(holds);
         let stalls = holders.map(|client| client.stalled_micros(now_micros));

@@ -5,11 +5,13 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 
 /// A refused send, with its payload.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
     /// The queue is full: try again later, for example in the next frame.
+    #[error("the mailbox is full")]
     Full(T),
     /// The receiver is gone: no later send can succeed.
+    #[error("the mailbox is closed")]
     Closed(T),
 }
 
@@ -34,19 +36,12 @@ impl<T> fmt::Debug for TrySendError<T> {
     }
 }
 
-impl<T> fmt::Display for TrySendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_full() { "the mailbox is full" } else { "the mailbox is closed" })
-    }
-}
-
-impl<T> core::error::Error for TrySendError<T> {}
-
 /// The closed mark in `sends`.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A bounded queue for several senders and receivers, without locks. It is for implementations of
 /// `EngineClient`. Its rules are in the documentation of its module.
+#[derive(Debug)]
 pub struct Mailbox<T> {
     queue: ArrayQueue<T>,
     sends: CachePadded<AtomicUsize>,
@@ -123,11 +118,5 @@ impl<T> Mailbox<T> {
     /// Whether the mailbox is closed and all items were received.
     pub(crate) fn is_drained(&self) -> bool {
         self.sends.load(Ordering::Acquire) == CLOSED && self.queue.is_empty()
-    }
-}
-
-impl<T> fmt::Debug for Mailbox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").field("capacity", &self.queue.capacity()).finish_non_exhaustive()
     }
 }

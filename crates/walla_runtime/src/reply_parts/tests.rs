@@ -92,7 +92,7 @@ fn show<'a>(
     if !stopped {
         parts.finish(&mut say);
     }
-    shown.stopped = parts.sinks.speech.is_stopped();
+    shown.stopped = parts.sinks.texts[0].is_stopped();
     shown.counted = [parts.speech_tokens(), parts.reasoning_tokens()];
     shown
 }
@@ -436,7 +436,7 @@ proptest! {
         let mut parts = begun(by_text(), ReplyStart::Speech, &[]);
         let capacities = |parts: &ReplyParts| {
             let header = parts.splitter.as_ref().map(|splitter| splitter.header.capacity());
-            (parts.sinks.speech.capacities(), parts.sinks.reasoning.capacities(), header)
+            (parts.sinks.texts[0].capacities(), parts.sinks.texts[1].capacities(), header)
         };
         let before = capacities(&parts);
         for _ in 0..3 {

@@ -7,7 +7,7 @@ use atomic_waker::AtomicWaker;
 
 use crate::api::{Command, Event, Pacing};
 use crate::engine_core::MAX_CLIENTS;
-use crate::mailbox::{Mailbox, TrySendError};
+use crate::mailbox::Mailbox;
 
 /// Minimum of a client's limit on open replies: eight asks of each of 8,192 agents. With a
 /// lower limit, a cancel would wait behind asks.
@@ -53,7 +53,7 @@ impl ClientChannels {
 #[derive(Debug)]
 pub(super) struct Admission {
     /// Clients that the device thread has not admitted yet.
-    joining: Mailbox<Arc<ClientChannels>>,
+    pub(super) joining: Mailbox<Arc<ClientChannels>>,
     /// Number of clients: joining, admitted, or dropped but not yet removed.
     clients: AtomicU32,
 }
@@ -65,6 +65,7 @@ impl Admission {
 
     /// Counts one more client. Returns `false` if there are [`MAX_CLIENTS`].
     pub(super) fn reserve(&self) -> bool {
+        // Counted apart from the mailbox, which is empty again when the device thread has read it.
         let one_more = |clients: u32| (clients < MAX_CLIENTS as u32).then_some(clients + 1);
         self.clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
     }
@@ -74,26 +75,13 @@ impl Admission {
         self.clients.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Sends a counted client to the device thread. A refused client is no longer counted.
-    pub(super) fn join(
-        &self,
-        channels: Arc<ClientChannels>,
-    ) -> Result<(), TrySendError<Arc<ClientChannels>>> {
-        self.joining.try_send(channels).inspect_err(|_| self.release())
-    }
-
-    /// The next client to admit.
-    pub(super) fn next(&self) -> Option<Arc<ClientChannels>> {
-        self.joining.try_recv()
-    }
-
-    /// Refuses further clients.
-    pub(super) fn close(&self) {
-        self.joining.close();
-    }
-
-    /// Whether no client waits and none can join any more.
-    pub(super) fn is_drained(&self) -> bool {
-        self.joining.is_drained()
+    /// Adds a client that has reserved its place. Returns `false` if the engine has ended: the
+    /// mailbox has a place for each one reserved.
+    pub(super) fn join(&self, channels: Arc<ClientChannels>) -> bool {
+        let joined = self.joining.try_send(channels).is_ok();
+        if !joined {
+            self.release();
+        }
+        joined
     }
 }

@@ -1,14 +1,15 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::Engine;
 use super::channels::ClientChannels;
 use crate::api::{AgentId, Command, Event, Pacing, ReplyId};
 use crate::engine_core::MAX_CLIENTS;
 use crate::mailbox::TrySendError;
-use crate::options::EngineError;
+use crate::options::{EngineError, FrameBudget};
 
 /// One host of an engine: a game, a robot, a test. It can be shared between threads. No call waits.
 ///
@@ -17,6 +18,8 @@ pub struct Client {
     // Dropped before the engine, because the engine may stop when its last handle is dropped.
     channels: Arc<ClientChannels>,
     engine: Engine,
+    /// See [`Client::set_reserved`], in nanoseconds.
+    reserved: AtomicU64,
 }
 
 impl Engine {
@@ -29,23 +32,18 @@ impl Engine {
     pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
         let shared = self.shared();
         self.check_alive()?;
-        let too_many = || EngineError::TooManyClients { max_clients: MAX_CLIENTS as u32 };
         if !shared.admission.reserve() {
-            return Err(too_many());
+            return Err(EngineError::TooManyClients { max_clients: MAX_CLIENTS as u32 });
         }
         let channels = ClientChannels::new(shared.command_queue, shared.event_queue, pacing);
         let channels = Arc::new(channels);
-        match shared.admission.join(Arc::clone(&channels)) {
-            Ok(()) => shared.ring(),
-            Err(refused) => {
-                return Err(match (refused, self.check_alive()) {
-                    (TrySendError::Closed(_), Err(over)) => over,
-                    (TrySendError::Closed(_), Ok(())) => EngineError::Stopped,
-                    (TrySendError::Full(_), _) => too_many(),
-                });
-            }
+        if !shared.admission.join(Arc::clone(&channels)) {
+            // The engine has ended since: a reserved place is never refused otherwise.
+            self.check_alive()?;
+            return Err(EngineError::Stopped);
         }
-        Ok(Client { channels, engine: self.clone() })
+        shared.ring();
+        Ok(Client { channels, engine: self.clone(), reserved: AtomicU64::new(0) })
     }
 }
 
@@ -124,8 +122,19 @@ impl Client {
     }
 
     /// Changes the engine's budget: [`Engine::set_budget`].
-    pub fn set_budget(&self, budget: impl Into<crate::FrameBudget>) {
+    pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
         self.engine.set_budget(budget);
+    }
+
+    /// Reserves time of each frame on the processor for work of this client outside the engine:
+    /// [`FrameBudget::without`]. Reservations of several clients add up; zero ends this one, and so
+    /// does the drop of the client.
+    pub fn set_reserved(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.reserved.swap(nanos, Ordering::Relaxed);
+        if before != nanos {
+            self.engine.reserve(before, nanos);
+        }
     }
 
     /// Changes the engine's KV capacity: [`Engine::set_kv_tokens`].
@@ -157,6 +166,7 @@ impl fmt::Debug for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.set_reserved(Duration::ZERO);
         self.channels.gone.store(true, Ordering::Release);
         self.channels.commands.close();
         self.channels.events.close();

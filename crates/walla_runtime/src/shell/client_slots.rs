@@ -24,10 +24,6 @@ struct ClientSlot {
     refused: bool,
     /// Commands may remain in the mailbox.
     skipped: bool,
-    /// Pause state that the core knows.
-    paused: bool,
-    /// Whether the core sends details for a recording.
-    logged: bool,
     /// The client was woken in this round.
     woken: bool,
     /// Wake the client at the end of the round.
@@ -45,8 +41,6 @@ impl ClientSlot {
             open,
             refused: false,
             skipped: false,
-            paused: false,
-            logged: false,
             woken: false,
             wake: true,
             last_events: VecDeque::new(),
@@ -69,6 +63,7 @@ impl ClientSlot {
             tracing::warn!(?reply_id, "an event of a reply that is over or was never asked");
             return Ok(());
         }
+        // Later events wait behind the one that was refused, until the next round.
         if self.refused {
             return Err(event);
         }
@@ -165,7 +160,7 @@ impl ClientSlots {
                 admission.release();
                 *change = Some(ClientChange::Left);
             } else if place.is_none()
-                && let Some(channels) = admission.next()
+                && let Some(channels) = admission.joining.try_recv()
             {
                 *change = Some(ClientChange::Joined(channels.pacing));
                 *place = Some(ClientSlot::new(channels));
@@ -178,29 +173,19 @@ impl ClientSlots {
         self.client_slots.get_mut(key.0 as usize)?.as_mut()
     }
 
-    /// Whether a client has granted a frame since the last call. Returns `None` if there is no such
-    /// client.
-    pub(super) fn take_frame(&mut self, key: ClientKey) -> Option<bool> {
-        Some(self.at(key)?.channels.framed.swap(false, Ordering::AcqRel))
+    /// Whether a client has granted a frame since the last call, is paused, and is logged.
+    pub(super) fn flags(&mut self, key: ClientKey) -> Option<[bool; 3]> {
+        let ClientChannels { framed, paused, logged, .. } = &*self.at(key)?.channels;
+        let is_framed = framed.swap(false, Ordering::AcqRel);
+        Some([is_framed, paused.load(Ordering::Acquire), logged.load(Ordering::Acquire)])
     }
 
-    /// Whether a client is paused, if that has changed since the last call.
-    pub(super) fn take_pause(&mut self, key: ClientKey) -> Option<bool> {
+    /// The next command of a client, and whether the client is logged: that is set before the
+    /// command is sent, so it is read after the command.
+    pub(super) fn command(&mut self, key: ClientKey) -> Option<(Command, bool)> {
         let client_slot = self.at(key)?;
-        let is_paused = client_slot.channels.paused.load(Ordering::Acquire);
-        (std::mem::replace(&mut client_slot.paused, is_paused) != is_paused).then_some(is_paused)
-    }
-
-    /// Whether a client wants details for a recording, if that has changed since the last call.
-    pub(super) fn take_logged(&mut self, key: ClientKey) -> Option<bool> {
-        let client_slot = self.at(key)?;
-        let is_logged = client_slot.channels.logged.load(Ordering::Acquire);
-        (std::mem::replace(&mut client_slot.logged, is_logged) != is_logged).then_some(is_logged)
-    }
-
-    /// The next command of a client, if the core may take one.
-    pub(super) fn command(&mut self, key: ClientKey) -> Option<Command> {
-        self.at(key)?.command()
+        let command = client_slot.command()?;
+        Some((command, client_slot.channels.logged.load(Ordering::Acquire)))
     }
 
     /// Called after all commands of this round have been taken from a client.

@@ -1,6 +1,6 @@
 //! Settings that hosts make for all agents together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine_core::Control;
@@ -14,6 +14,9 @@ pub(super) struct Controls {
     budget: AtomicU64,
     /// The latest budget, in transit or not: never [`UNCHANGED`].
     latest_budget: AtomicU64,
+    /// Sum of the nanoseconds that clients have reserved.
+    reserved: AtomicU64,
+    is_reserved_new: AtomicBool,
     /// Tokens, or [`UNCHANGED`].
     kv_tokens: AtomicU64,
 }
@@ -27,6 +30,8 @@ impl Controls {
         Self {
             budget: AtomicU64::new(UNCHANGED),
             latest_budget: AtomicU64::new(AUTO),
+            reserved: AtomicU64::new(0),
+            is_reserved_new: AtomicBool::new(false),
             kv_tokens: AtomicU64::new(UNCHANGED),
         }
     }
@@ -41,15 +46,22 @@ impl Controls {
         budget_of(self.latest_budget.load(Ordering::Acquire))
     }
 
-    pub fn set(&self, control: Control) {
-        match control {
-            Control::Budget(budget) => {
-                let word = word_of(budget);
-                self.latest_budget.store(word, Ordering::Release);
-                self.budget.store(word, Ordering::Release);
-            }
-            Control::KvTokens(tokens) => self.kv_tokens.store(tokens.into(), Ordering::Release),
-        }
+    pub fn set_budget(&self, budget: FrameBudget) {
+        let word = word_of(budget);
+        // First, so that a host never reads an older budget than the device thread has taken.
+        self.latest_budget.store(word, Ordering::Release);
+        self.budget.store(word, Ordering::Release);
+    }
+
+    pub fn set_kv_tokens(&self, tokens: u32) {
+        self.kv_tokens.store(tokens.into(), Ordering::Release);
+    }
+
+    /// Replaces a part of the reserved time.
+    pub fn reserve(&self, before_nanos: u64, nanos: u64) {
+        // Each part is subtracted once, after it was added, so the sum is exact even if it wraps.
+        self.reserved.fetch_add(nanos.wrapping_sub(before_nanos), Ordering::Relaxed);
+        self.is_reserved_new.store(true, Ordering::Release);
     }
 
     /// Settings made since the last call.
@@ -59,8 +71,12 @@ impl Controls {
             word => Some(Control::Budget(budget_of(word))),
         };
         let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
+        // `UNCHANGED` is no `u32`.
         let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
-        budget.into_iter().chain(tokens)
+        let reserved = self.is_reserved_new.swap(false, Ordering::AcqRel).then(|| {
+            Control::Reserved(Duration::from_nanos(self.reserved.load(Ordering::Relaxed)))
+        });
+        budget.into_iter().chain(reserved).chain(tokens)
     }
 }
 
@@ -91,18 +107,29 @@ mod tests {
         controls.begin_with(FrameBudget::Unlimited);
         assert_eq!(controls.latest_budget(), FrameBudget::Unlimited);
         assert_eq!(controls.take().count(), 0);
-        let budget = Control::Budget(FrameBudget::Time(Duration::from_millis(3)));
-        for control in [Control::Budget(FrameBudget::Unlimited), budget, Control::KvTokens(7)] {
-            controls.set(control);
-        }
+        let latest = FrameBudget::Time(Duration::from_millis(3));
+        let budget = Control::Budget(latest);
+        controls.set_budget(FrameBudget::Unlimited);
+        controls.set_budget(latest);
+        controls.set_kv_tokens(7);
         assert_eq!(controls.take().collect::<Vec<_>>(), [budget, Control::KvTokens(7)]);
         assert_eq!(controls.take().count(), 0);
-        let latest = FrameBudget::Time(Duration::from_millis(3));
         assert_eq!(controls.latest_budget(), latest, "also when it was taken");
-        controls.set(Control::Budget(FrameBudget::Time(Duration::MAX)));
+        controls.set_budget(FrameBudget::Time(Duration::MAX));
         let unlimited = Control::Budget(FrameBudget::Unlimited);
         assert_eq!(controls.take().collect::<Vec<_>>(), [unlimited]);
-        controls.set(Control::Budget(FrameBudget::Auto));
+        controls.set_budget(FrameBudget::Auto);
         assert_eq!(controls.take().collect::<Vec<_>>(), [Control::Budget(FrameBudget::Auto)]);
+    }
+
+    #[test]
+    fn reservations_add_up_and_end() {
+        let controls = Controls::new();
+        let reserved = |nanos| [Control::Reserved(Duration::from_nanos(nanos))];
+        for (before, nanos, sum) in [(0, 7, 7), (0, 5, 12), (7, 3, 8), (5, 0, 3), (3, 0, 0)] {
+            controls.reserve(before, nanos);
+            assert_eq!(controls.take().collect::<Vec<_>>(), reserved(sum));
+            assert_eq!(controls.take().count(), 0);
+        }
     }
 }

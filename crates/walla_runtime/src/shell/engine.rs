@@ -12,7 +12,7 @@ use super::thread::spawn_device_thread;
 use super::watchdog::watch;
 use crate::api::EngineStats;
 use crate::clock::Clock;
-use crate::engine_core::{Control, EngineCore, Loader};
+use crate::engine_core::{EngineCore, Loader};
 use crate::options::{Deadlines, EngineError, FrameBudget};
 use crate::status::{EngineState, ModelCard};
 
@@ -124,7 +124,14 @@ impl Engine {
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also applies to
     /// [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s.
     pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
-        self.set(Control::Budget(budget.into()));
+        self.handle.shared.controls.set_budget(budget.into());
+        self.handle.shared.ring();
+    }
+
+    /// Replaces a client's reservation: [`Client::set_reserved`](crate::Client::set_reserved).
+    pub(super) fn reserve(&self, before_nanos: u64, nanos: u64) {
+        self.handle.shared.controls.reserve(before_nanos, nanos);
+        self.handle.shared.ring();
     }
 
     /// The budget that was set last, or the one of the options. It may not be in effect yet:
@@ -155,11 +162,7 @@ impl Engine {
     /// and [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) reports the number of
     /// missing pages. Call this again later.
     pub fn set_kv_tokens(&self, tokens: u32) {
-        self.set(Control::KvTokens(tokens));
-    }
-
-    fn set(&self, control: Control) {
-        self.handle.shared.controls.set(control);
+        self.handle.shared.controls.set_kv_tokens(tokens);
         self.handle.shared.ring();
     }
 

@@ -1,17 +1,15 @@
 //! State that hosts and the device thread share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
-
-use walla_model::tokenizer::Tokenizer;
 
 use super::channels::Admission;
 use super::client_slots::ClientSlots;
 use super::controls::Controls;
 use super::heartbeat::Heartbeat;
-use crate::options::EngineError;
-use crate::status::{ModelCard, Status};
+
+use crate::status::Status;
 
 /// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
 /// first one's load hangs.
@@ -119,23 +117,5 @@ impl Shared {
 /// State that the device thread may change while it owns the engine.
 pub(super) struct Owned<'a> {
     pub client_slots: MutexGuard<'a, ClientSlots>,
-    status: &'a Status,
-}
-
-impl Owned<'_> {
-    pub fn set_fraction(&self, fraction: f32) {
-        self.status.set_fraction(fraction);
-    }
-
-    pub fn set_ready(&self, card: ModelCard, tokenizer: Option<Arc<Tokenizer>>) {
-        self.status.set_ready(card, tokenizer);
-    }
-
-    pub fn set_failed(&self, error: EngineError) {
-        self.status.set_failed(error);
-    }
-
-    pub fn set_stopped(&self) {
-        self.status.set_stopped();
-    }
+    pub status: &'a Status,
 }

@@ -23,7 +23,7 @@ pub(super) fn shut_down<C: EngineCore>(
     panicked: bool,
     reason: &str,
 ) {
-    shared.admission.close();
+    shared.admission.joining.close();
     if let Some(mut owned) = shared.own(number) {
         owned.client_slots.admit(&shared.admission);
         owned.client_slots.wake_all();
@@ -46,7 +46,7 @@ pub(super) fn shut_down<C: EngineCore>(
         let client_slots = &mut owned.client_slots;
         client_slots.end_all(reason);
         client_slots.admit(&shared.admission);
-        if client_slots.is_done() && shared.admission.is_drained() {
+        if client_slots.is_done() && shared.admission.joining.is_drained() {
             return;
         }
         drop(owned);

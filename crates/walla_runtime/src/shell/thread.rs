@@ -56,13 +56,13 @@ fn run_device_thread<C: EngineCore>(
     };
     let reason = match ended.unwrap_or_else(|panic| Err(EngineError::Panicked(message(&*panic)))) {
         Ok(()) | Err(EngineError::Stopped) => {
-            owned.set_stopped();
+            owned.status.set_stopped();
             EngineError::Stopped.to_string()
         }
         Err(error) => {
             let reason = error.to_string();
             tracing::error!(%reason, "the engine has failed");
-            owned.set_failed(error);
+            owned.status.set_failed(error);
             reason
         }
     };
@@ -98,7 +98,7 @@ impl Device<'_> {
         match self.shared.own(self.number) {
             Some(owned) if !self.shared.is_stopping() => {
                 if let Some(fraction) = fraction {
-                    owned.set_fraction(fraction);
+                    owned.status.set_fraction(fraction);
                 }
                 ControlFlow::Continue(())
             }
@@ -109,7 +109,7 @@ impl Device<'_> {
     fn publish_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
         let card = core.card();
         tracing::info!(model = card.name, device = %card.device_line(), "ready");
-        self.own()?.set_ready(card, core.tokenizer());
+        self.own()?.status.set_ready(card, core.tokenizer());
         Ok(())
     }
 }
@@ -190,6 +190,7 @@ impl Device<'_> {
         let now_micros = self.clock.now_micros();
         let mut more = self.admit(core)?;
         shared.controls.take().for_each(|control| core.control(control));
+        // Behind the settings: commands that a host sent after a setting see it.
         let collected = self.collect(core, now_micros)?;
         // Again, because commands that follow a setting may have arrived with it meanwhile.
         shared.controls.take().for_each(|control| core.control(control));
@@ -244,27 +245,20 @@ impl Device<'_> {
     ) -> Result<Collected, EngineError> {
         let mut collected = Collected::default();
         for key in (0..MAX_CLIENTS as u32).map(ClientKey) {
-            let Some(framed) = self.own()?.client_slots.take_frame(key) else { continue };
+            let Some(flags) = self.own()?.client_slots.flags(key) else { continue };
+            let [framed, is_paused, is_logged] = flags;
             if framed {
                 core.frame(key, now_micros);
                 collected.framed = true;
             }
-            let pause = self.own()?.client_slots.take_pause(key);
-            if let Some(is_paused) = pause {
-                core.set_paused(key, is_paused);
-            }
-            let logged = self.own()?.client_slots.take_logged(key);
-            if let Some(is_logged) = logged {
-                core.set_logged(key, is_logged);
-            }
+            core.set_paused(key, is_paused);
+            core.set_logged(key, is_logged);
             let mut left = COMMANDS_PER_ROUND;
             while left > 0 {
-                let Some(command) = self.own()?.client_slots.command(key) else { break };
-                // The host may have requested details since, for this command and later ones.
-                let logged = self.own()?.client_slots.take_logged(key);
-                if let Some(is_logged) = logged {
-                    core.set_logged(key, is_logged);
-                }
+                let Some((command, is_logged)) = self.own()?.client_slots.command(key) else {
+                    break;
+                };
+                core.set_logged(key, is_logged);
                 core.command(key, command, now_micros);
                 left -= 1;
             }

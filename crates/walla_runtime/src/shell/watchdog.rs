@@ -79,7 +79,7 @@ fn give_up<C: EngineCore>(shared: &Shared, error: EngineError) {
     let reason = error.to_string();
     let number = shared.disown();
     if let Some(owned) = shared.own(number) {
-        owned.set_failed(error);
+        owned.status.set_failed(error);
     }
     shut_down::<C>(shared, number, None, false, &reason);
     shared.set_ended();

@@ -7,7 +7,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_walla::actions::{AgentCalled, CallId};
 use bevy_walla::agent::ForkCommands;
-use bevy_walla::ask::{Cancel, CancelHeard, Prompt};
+use bevy_walla::ask::{Cancel, Prompt};
 use bevy_walla::conversation::Speaker;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::ReplyId;
@@ -252,9 +252,9 @@ impl Game {
 
     fn cancel(&mut self, world: &mut World, agent: Entity) {
         if self.dice.one_in(4) {
-            world.write_message(Cancel { agent });
+            world.write_message(Cancel::new(agent));
         } else {
-            world.trigger(Cancel { agent });
+            world.trigger(Cancel::new(agent));
         }
     }
 
@@ -275,7 +275,7 @@ impl Game {
 
     fn interrupt(&mut self, world: &mut World, agent: Entity) {
         let Some(&heard_bytes) = self.dice.pick(&[0, 1, 2, 5, 9, 99]) else { return };
-        let interrupt = CancelHeard::at(agent, heard_bytes);
+        let interrupt = Cancel::heard(agent, heard_bytes);
         if self.dice.one_in(4) {
             world.write_message(interrupt);
         } else {
@@ -288,7 +288,7 @@ impl Game {
         let of_agent = sentences.iter().rev().filter(|sentence| sentence.agent == agent);
         let latest: Vec<_> = of_agent.take(4).copied().collect();
         if let Some(sentence) = self.dice.pick(&latest) {
-            world.trigger(CancelHeard::after(sentence));
+            world.trigger(Cancel::heard_until(sentence));
         }
     }
 

@@ -1,8 +1,6 @@
 //! Arguments of the command.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -10,7 +8,7 @@ use walla::{Constraint, Pooling};
 use walla_device::{GpuContext, OpenOptions};
 use walla_model::chat::TemplateChoice;
 
-use crate::Failure;
+use crate::input::{TextError, text};
 
 /// Run language model agents for games and robots: inspect model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -201,12 +199,16 @@ impl ShareArgs {
     }
 }
 
-/// Device-time budget.
+/// An engine: its pre-tokenizer, budget and device.
 #[derive(Debug, Args)]
-pub struct BudgetArgs {
+pub struct EngineArgs {
+    #[command(flatten)]
+    pub pre: PreArgs,
     /// Milliseconds of device time per 1/60 s [default: no limit]
     #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = milliseconds)]
     pub budget: Option<Duration>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -329,15 +331,11 @@ pub struct Generate {
     #[arg(long, default_value_t = 2_048)]
     pub context: u32,
     #[command(flatten)]
-    pub pre: PreArgs,
-    #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub constraint: ConstraintArgs,
     #[command(flatten)]
-    pub budget: BudgetArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
+    pub engine: EngineArgs,
 }
 
 #[derive(Debug, Args)]
@@ -363,18 +361,11 @@ pub struct Score {
     #[arg(long, default_value_t = 2_048)]
     pub context: u32,
     #[command(flatten)]
-    pub pre: PreArgs,
-    #[command(flatten)]
-    pub budget: BudgetArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
+    pub engine: EngineArgs,
 }
 
 /// Message for a constrained reply that a limit ended.
 pub const CUT: &str = "the reply is cut: it does not conform to the constraint";
-
-/// Maximum bytes of a schema or grammar that are read: more than the engine accepts.
-const MAX_SOURCE_BYTES: u64 = 1 << 20;
 
 /// Condition on the text of replies.
 #[derive(Debug, Args)]
@@ -396,19 +387,10 @@ pub struct ConstraintArgs {
 
 impl ConstraintArgs {
     /// The constraint, if there is one.
-    pub fn constraint(&self) -> Result<Option<Constraint>, Failure> {
-        let read = |path: &Path| {
-            let mut text = String::new();
-            let file = File::open(path);
-            let read = file.and_then(|file| file.take(MAX_SOURCE_BYTES).read_to_string(&mut text));
-            match read {
-                Ok(_) => Ok(crate::input::without_mark(text)),
-                Err(error) => Err(Failure::from(format!("{}: {error}", path.display()))),
-            }
-        };
+    pub fn constraint(&self) -> Result<Option<Constraint>, TextError> {
         Ok(match self {
-            Self { json_schema: Some(file), .. } => Some(Constraint::json_schema(read(file)?)),
-            Self { lark: Some(file), .. } => Some(Constraint::lark(read(file)?)),
+            Self { json_schema: Some(file), .. } => Some(Constraint::json_schema(text(file)?)),
+            Self { lark: Some(file), .. } => Some(Constraint::lark(text(file)?)),
             Self { regex: Some(regex), .. } => Some(Constraint::regex(regex.as_str())),
             Self { choice, .. } if !choice.is_empty() => {
                 Some(Constraint::choice(choice.iter().map(String::as_str)))
@@ -467,15 +449,11 @@ pub struct Chat {
     #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
-    pub pre: PreArgs,
-    #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub constraint: ConstraintArgs,
     #[command(flatten)]
-    pub budget: BudgetArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
+    pub engine: EngineArgs,
 }
 
 #[cfg(feature = "serve")]
@@ -515,11 +493,7 @@ pub struct Serve {
     #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
-    pub pre: PreArgs,
-    #[command(flatten)]
-    pub budget: BudgetArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
+    pub engine: EngineArgs,
 }
 
 /// On or off.

@@ -21,26 +21,19 @@ use crate::note::note;
 use crate::usage::Report;
 
 pub fn run(arguments: &Chat) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(chat(arguments));
-    // A blocked read of standard input must not keep the program alive.
-    runtime.shutdown_background();
-    result
+    load::block_on(chat(arguments))
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let Chat { device, budget, pre, context, .. } = arguments;
+    let Chat { engine, context, record, .. } = arguments;
     let model = arguments.model.as_deref();
     let template = arguments.template.template.as_ref();
     // Checked before the weights are loaded, which can take long.
     if let Some(model) = model {
         check_template(model, template)?;
     }
-    let record = arguments.record.as_deref();
-    let engine =
-        load::engine(model, device, budget, (1, *context), (template, pre), record).await?;
-    let result = talk(&engine, arguments).await;
-    load::stop(&engine).await;
+    let engine = load::engine(model, engine, (1, *context), template, record.as_deref()).await?;
+    let result = load::until_done(&engine, talk(&engine, arguments)).await;
     if let Some(error) = engine.recorder().and_then(|recorder| recorder.error()) {
         note!("walla: the recording has ended early: {error}");
     }
@@ -57,12 +50,11 @@ fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), F
     match ChatTemplate::resolve(&file, choice) {
         Ok((Some(_), _)) => Ok(()),
         Ok((None, state)) => Err(format!("{}: {state}; {WAYS_OUT}", model.display()).into()),
-        Err(reason) => Err(format!("--template {}: {reason}", display(choice)).into()),
+        Err(reason) => {
+            let choice = choice.map(ToString::to_string).unwrap_or_default();
+            Err(format!("--template {choice}: {reason}").into())
+        }
     }
-}
-
-fn display(choice: Option<&TemplateChoice>) -> String {
-    choice.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Remedies for a model without a working chat template.

@@ -8,7 +8,7 @@ use walla::{Embedder, EmbedderLoadError, EmbedderOptions, Embedding, LongTexts, 
 
 use crate::Failure;
 use crate::args::Embed;
-use crate::input::{self, Line};
+use crate::input;
 use crate::load;
 use crate::note::note;
 
@@ -37,8 +37,7 @@ pub fn run(arguments: &Embed) -> Result<(), Failure> {
         }
         error => load::named(&arguments.model, &error),
     })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    runtime.block_on(write_all(arguments, &embedder))
+    load::block_on(write_all(arguments, &embedder))
 }
 
 async fn write_all(arguments: &Embed, embedder: &Embedder) -> Result<(), Failure> {
@@ -50,14 +49,8 @@ async fn write_all(arguments: &Embed, embedder: &Embedder) -> Result<(), Failure
             continue;
         }
         let mut lines = BufReader::new(tokio::io::stdin());
-        while let Some(line) = input::line(&mut lines, input::MAX_BYTES).await? {
-            match line {
-                Line::Text(line) => part.push(line),
-                Line::TooLong => {
-                    let what = format!("a line is longer than {} bytes", input::MAX_BYTES);
-                    return Err(what.into());
-                }
-            }
+        while let Some(line) = input::whole_line(&mut lines).await? {
+            part.push(line);
             if part.len() >= PART {
                 writer.add(std::mem::take(&mut part)).await?;
             }

@@ -12,19 +12,11 @@ use crate::note::note;
 use crate::usage::Report;
 
 pub fn run(arguments: &Generate) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(generate(arguments))
-}
-
-async fn generate(arguments: &Generate) -> Result<(), Failure> {
-    let Generate { device, budget, pre, context, .. } = arguments;
-    let model = Some(arguments.model.as_path());
-    let engine = load::engine(model, device, budget, (1, *context), (None, pre), None).await?;
-    let result = speak(&engine, arguments).await;
-    load::stop(&engine).await;
-    result
+    let Generate { model, engine, context, .. } = arguments;
+    load::block_on(async {
+        let engine = load::engine(Some(model), engine, (1, *context), None, None).await?;
+        load::until_done(&engine, speak(&engine, arguments)).await
+    })
 }
 
 async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {

@@ -42,7 +42,7 @@ pub fn text(path: &Path) -> Result<String, TextError> {
 }
 
 /// A text without a byte order mark before it.
-pub fn without_mark(mut text: String) -> String {
+fn without_mark(mut text: String) -> String {
     if text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len_utf8());
     }
@@ -93,6 +93,17 @@ pub async fn line(
         line.pop();
     }
     Ok(Some(Line::Text(without_mark(String::from_utf8_lossy(&line).into_owned()))))
+}
+
+/// The next line; a line of more than [`MAX_BYTES`] bytes is an error.
+pub async fn whole_line(
+    input: &mut (impl AsyncBufRead + Unpin),
+) -> Result<Option<String>, crate::Failure> {
+    match line(input, MAX_BYTES).await? {
+        Some(Line::TooLong) => Err(format!("a line is longer than {MAX_BYTES} bytes").into()),
+        Some(Line::Text(line)) => Ok(Some(line)),
+        None => Ok(None),
+    }
 }
 
 #[cfg(test)]

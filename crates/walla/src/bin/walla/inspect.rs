@@ -58,12 +58,11 @@ fn warnings(
         return loaded.warnings.clone();
     }
     // Warnings of the parts that can be loaded.
-    let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
     let tokenizer = Tokenizer::from_gguf(file).ok();
-    let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
+    let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).cloned();
     let template = ChatTemplate::resolve(file, choice).ok().and_then(|(template, _)| template);
     let of_template = template.iter().flat_map(ChatTemplate::warnings).cloned();
-    of_file.chain(of_tokenizer).chain(of_template).collect()
+    file.warnings().into_iter().chain(of_tokenizer).chain(of_template).collect()
 }
 
 /// Bytes and number of tensors by type, and the list of tensors.

@@ -14,7 +14,7 @@ use walla_model::{Gguf, ModelSpec};
 use walla_types::environment;
 
 use crate::Failure;
-use crate::args::{BudgetArgs, DeviceArgs, PreArgs};
+use crate::args::{DeviceArgs, EngineArgs, PreArgs};
 use crate::note::note;
 
 /// Opens a model file. Errors begin with its name, and harmless defects are warnings.
@@ -112,10 +112,9 @@ pub fn bar() -> ProgressBar {
 /// An engine for this many agents, with a progress bar while it loads.
 pub async fn engine(
     path: Option<&Path>,
-    device: &DeviceArgs,
-    budget: &BudgetArgs,
+    EngineArgs { pre, budget, device }: &EngineArgs,
     (agents, context_tokens): (u32, u32),
-    (template, pre): (Option<&TemplateChoice>, &PreArgs),
+    template: Option<&TemplateChoice>,
     record: Option<&Path>,
 ) -> Result<Engine, Failure> {
     let options = EngineOptions {
@@ -126,7 +125,7 @@ pub async fn engine(
         context_tokens,
         max_agents: Some(agents),
         max_prefill_tokens: Some(128),
-        budget: budget.budget.into(),
+        budget: (*budget).into(),
         pre_tokenizer: pre.pre.clone(),
         cost_cache: cache_folder(),
         ..path.map_or_else(demo, |path| Ok(EngineOptions::model(path)))?
@@ -144,10 +143,21 @@ pub async fn engine(
     Ok(engine)
 }
 
-/// Shuts an engine down: closes its device and completes a trace. A hung device does not block the
-/// program's exit.
-pub async fn stop(engine: &Engine) {
+/// Awaits the work of an engine, then shuts it down: closes its device and completes a trace. A
+/// hung device does not block the program's exit.
+pub async fn until_done<T>(engine: &Engine, work: impl Future<Output = T>) -> T {
+    let result = work.await;
     let _in_time = tokio::time::timeout(Duration::from_secs(5), engine.stop()).await;
+    result
+}
+
+/// Runs a verb on this thread.
+pub fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(verb);
+    // A blocked read of standard input must not keep the program alive.
+    runtime.shutdown_background();
+    result
 }
 
 /// The user's cache folder for measurements; `None` if the system does not define one.

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use walla::record::{End, EngineInfo, Recording, Replay as Replayed, Session};
-use walla::{EngineClient, EngineOptions, FrameBudget, KvType, ModelSource, RuntimeEngine};
+use walla::{EngineClient, EngineOptions, FrameBudget, ModelSource, RuntimeEngine};
 use walla_runtime::{Pacing, Prompt, ReplyEvent};
 
 use crate::Failure;
-use crate::args::Replay;
+use crate::args::{Kv, Replay};
 use crate::load;
 use crate::note::note;
 
@@ -65,13 +66,16 @@ fn verify(
     recorded: &EngineInfo,
 ) -> Result<(), Failure> {
     let device = &arguments.device;
+    let kv_type = &recorded.kv_type;
+    let kv_type = Kv::from_str(kv_type, false)
+        .map_err(|_| format!("the recording has an unknown type of the KV cache: {kv_type:?}"))?;
     let options = EngineOptions {
         device: device.device.clone(),
         threads: device.threads,
         gpu_context: device.share.gpu_context(),
         max_agents: Some(arguments.agents),
         context_tokens: recorded.context_tokens,
-        kv_type: kv_type(&recorded.kv_type)?,
+        kv_type: kv_type.into(),
         kv_tokens: (recorded.kv_tokens < recorded.context_tokens).then_some(recorded.kv_tokens),
         context_shift: recorded.context_shift,
         pre_tokenizer: recorded.pre_tokenizer.clone(),
@@ -104,15 +108,6 @@ fn verify(
         format!(" (recorded on {}, replayed on {device})", recorded.device)
     };
     Err(format!("the first difference: {first}{other}").into())
-}
-
-fn kv_type(name: &str) -> Result<KvType, Failure> {
-    match name {
-        "f32" => Ok(KvType::F32),
-        "f16" => Ok(KvType::F16),
-        "q8" => Ok(KvType::Q8),
-        name => Err(format!("the recording has an unknown type of the KV cache: {name:?}").into()),
-    }
 }
 
 fn summarize(path: &Path, recording: &Recording, session: &Session) -> Result<(), Failure> {

@@ -8,23 +8,18 @@ use walla::{AskOptions, Engine, FinishReason, Prompt, ReplyEvent};
 
 use crate::Failure;
 use crate::args::Score;
-use crate::input::{self, Line};
+use crate::input;
 use crate::load;
 use crate::note::note;
 use crate::usage::Report;
 
 pub fn run(arguments: &Score) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(score(arguments))
-}
-
-async fn score(arguments: &Score) -> Result<(), Failure> {
-    let texts = texts(arguments).await?;
-    let Score { device, budget, pre, context, .. } = arguments;
-    let model = Some(arguments.model.as_path());
-    let engine = load::engine(model, device, budget, (1, *context), (None, pre), None).await?;
-    let result = write_scores(&engine, arguments, texts).await;
-    load::stop(&engine).await;
-    result
+    let Score { model, engine, context, .. } = arguments;
+    load::block_on(async {
+        let texts = texts(arguments).await?;
+        let engine = load::engine(Some(model), engine, (1, *context), None, None).await?;
+        load::until_done(&engine, write_scores(&engine, arguments, texts)).await
+    })
 }
 
 /// The texts to score: of the arguments, or the lines of a file.
@@ -34,13 +29,8 @@ async fn texts(arguments: &Score) -> Result<Vec<String>, Failure> {
         return Ok(input::text(path)?.lines().map(str::to_owned).collect());
     }
     let (mut input, mut texts) = (BufReader::new(tokio::io::stdin()), Vec::new());
-    while let Some(line) = input::line(&mut input, input::MAX_BYTES).await? {
-        match line {
-            Line::Text(line) => texts.push(line),
-            Line::TooLong => {
-                return Err(format!("a line is longer than {} bytes", input::MAX_BYTES).into());
-            }
-        }
+    while let Some(line) = input::whole_line(&mut input).await? {
+        texts.push(line);
     }
     Ok(texts)
 }

@@ -32,7 +32,7 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
 }
 
 async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
-    let Serve { host, port, device, budget, pre, agents, context, .. } = arguments;
+    let Serve { host, port, agents, context, .. } = arguments;
     let model = arguments.model.as_deref();
     let mut options = ServeOptions::default();
     options.max_requests = arguments.requests;
@@ -46,7 +46,7 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         options.model = name(model);
     }
     if let Some(path) = &arguments.embedding_model {
-        options.embedder = Some(embedder(path, arguments.device.threads)?);
+        options.embedder = Some(embedder(path, arguments.engine.device.threads)?);
         options.embedding_model = name(path);
     }
     // Before the model is loaded, which can take long.
@@ -58,7 +58,7 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
     }
     let template = arguments.template.template.as_ref();
     let engine =
-        load::engine(model, device, budget, (*agents, *context), (template, pre), None).await?;
+        load::engine(model, &arguments.engine, (*agents, *context), template, None).await?;
     let state = engine.model().map(|card| card.template.clone());
     if let Some(state) = state.filter(|state| !state.is_usable()) {
         let ways = crate::chat::WAYS_OUT;
@@ -66,12 +66,13 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
     }
     let asked_to_end = asked_to_end()?;
     note!("walla: {} on http://{address}/v1", options.model);
-    let result = tokio::select! {
-        result = serve(listener, engine.clone(), options) => result,
-        asked = asked_to_end => asked,
+    let served = async {
+        tokio::select! {
+            result = serve(listener, engine.clone(), options) => result,
+            asked = asked_to_end => asked,
+        }
     };
-    load::stop(&engine).await;
-    Ok(result?)
+    Ok(load::until_done(&engine, served).await?)
 }
 
 /// From now on, waits until the process is asked to end: by Ctrl-C, or by SIGTERM, as services are.

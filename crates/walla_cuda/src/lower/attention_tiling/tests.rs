@@ -201,7 +201,10 @@ fn workspaces_have_the_size_that_the_kernels_need() {
     // groups. The plain kernels need 2 GiB for all rows and heads.
     let bytes = |gpu: &GpuFacts, kv_type| {
         let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
-        partials_bytes(gpu, &cache, &program, SHAPE, None)
+        match Form::of(gpu, &cache, &program, SHAPE) {
+            Some(form) => form.partials_bytes(&program),
+            None => partials_bytes(&program, SHAPE, None),
+        }
     };
     let slots = 11 * 258 + 128;
     assert_eq!(bytes(&h200(), KvType::F16), slots * 8 * 8 * 130 * 4);

@@ -6,6 +6,7 @@ use walla_types::TensorType;
 use super::*;
 use crate::kernel_source::KernelSource;
 use crate::lower::gemm_sm90::schedule::CTA_TILES_SMALL;
+use crate::lower::kernel::SHARED_STATIC;
 use crate::lower::product::{on_tensor_cores, records};
 use crate::repack::{self, Layout};
 

@@ -1,6 +1,7 @@
 use super::gemm_skinny::MAX_DEPTH;
 use super::*;
 use crate::kernel_source::KernelSource;
+use crate::lower::kernel::SHARED_STATIC;
 use crate::lower::product::records;
 
 fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {

@@ -40,18 +40,6 @@ pub struct GrammarOptions {
 impl GrammarOptions {
     /// Maximum of [`max_calls`](Self::max_calls).
     pub const MAX_CALLS: u32 = 16;
-
-    /// One call.
-    #[must_use]
-    pub const fn new(start: GrammarStart) -> Self {
-        Self { start, max_calls: 1 }
-    }
-
-    /// From one to `max_calls` calls.
-    #[must_use]
-    pub const fn with_max_calls(self, max_calls: u32) -> Self {
-        Self { max_calls, ..self }
-    }
 }
 
 /// A constraint for the text of calls, up to and including the closing delimiter. Their arguments
@@ -86,8 +74,8 @@ impl GrammarOptions {
 /// let tokenizer = Tokenizer::from_gguf(&Gguf::from_static(walla_demo_model::GGUF)?)?;
 /// let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
 /// let actions = ActionSet::new([ActionSpec::new("wave", "", &json!({"type": "object"}))?])?;
-/// let constraint =
-///     call_grammar(&markers, &actions, GrammarOptions::new(GrammarStart::BehindOpen))?;
+/// let options = GrammarOptions { start: GrammarStart::BehindOpen, max_calls: 1 };
+/// let constraint = call_grammar(&markers, &actions, options)?;
 /// # let _ = constraint;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -184,46 +172,22 @@ fn call(
     action: &ActionSpec,
     rules: &mut Rules,
 ) -> Result<String, ActionError> {
-    let name = action.name();
     let format = markers.format();
     let arguments = action.arguments();
-    let args = |rules: &mut Rules| {
-        if arguments.properties.is_empty() {
-            return quote("{}");
-        }
-        rules.add(&json_rule(&schema::of_type(&Type::Object(arguments.clone()))))
+    let (start, end) = format.around(action.name());
+    let values = match format {
+        CallFormat::QwenXml => Values::new(markers, rules).parameters(arguments)?,
+        CallFormat::Lfm2 => Values::new(markers, rules).arguments(arguments)?,
+        CallFormat::Gemma4 => Values::new(markers, rules).object(arguments, "")?,
+        _ if arguments.properties.is_empty() => quote("{}"),
+        _ => rules.add(&json_rule(&schema::of_type(&Type::Object(arguments.clone())))),
     };
-    let text = match format {
-        CallFormat::HermesJson | CallFormat::Plain => {
-            let start = quote(&format!("\n{{\"name\": \"{name}\", \"arguments\": "));
-            format!("{start} {} {}", args(rules), quote("}\n"))
-        }
-        CallFormat::LlamaJson => {
-            let start = quote(&format!("{{\"name\": \"{name}\", \"parameters\": "));
-            format!("{start} {} \"}}\"", args(rules))
-        }
-        CallFormat::MistralList | CallFormat::Phi4 => {
-            let start = quote(&format!("{{\"name\": \"{name}\", \"arguments\": "));
-            format!("{start} {} \"}}\"", args(rules))
-        }
-        CallFormat::MistralNamed => {
-            let separator = spelled(markers.spelling(Delimiter::Args));
-            format!("{} {separator} {}", quote(name), args(rules))
-        }
-        CallFormat::QwenXml => {
-            let start = quote(&format!("\n<function={name}>\n"));
-            let values = Values::new(markers, rules).parameters(arguments)?;
-            format!("{start} {values} {}", quote("</function>\n"))
-        }
-        CallFormat::Lfm2 => {
-            let values = Values::new(markers, rules).arguments(arguments)?;
-            format!("{} {values} \")\"", quote(&format!("{name}(")))
-        }
-        CallFormat::Gemma4 => {
-            let values = Values::new(markers, rules).object(arguments, "")?;
-            format!("{} {values}", quote(&format!("call:{name}")))
-        }
+    let separator = match format {
+        CallFormat::MistralNamed => spelled(markers.spelling(Delimiter::Args)) + " ",
+        _ => String::new(),
     };
+    let end = if end.is_empty() { String::new() } else { format!(" {}", quote(end)) };
+    let text = format!("{} {separator}{values}{end}", quote(&start));
     Ok(rules.add(&text))
 }
 

@@ -1,7 +1,7 @@
 //! Reads calls while the text of a reply arrives.
 //!
 //! The parser keeps the text of the open call and looks for its end. The text is parsed as a whole
-//! when the call is closed: bounded by [`CallLimits::max_bytes`], linear in time.
+//! when the call is closed: bounded by the maximum length of a call, linear in time.
 
 mod json;
 mod literal;
@@ -13,20 +13,6 @@ mod xml;
 use crate::{CallError, CallFormat, CallMarkers, Delimiter, MalformedCall, ParsedCall};
 use scan::Scanner;
 use unmarked::Syntax;
-
-/// Limits of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimits {
-    /// Maximum length of one block of calls in bytes, without its delimiters. Default: 16 KiB,
-    /// above the length of any call that a [grammar](crate::call_grammar) of usual schemas allows.
-    pub max_bytes: usize,
-}
-
-impl Default for CallLimits {
-    fn default() -> Self {
-        Self { max_bytes: 16 << 10 }
-    }
-}
 
 /// A part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +63,7 @@ const MAX_CALLS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct CallParser {
     markers: CallMarkers,
-    limits: CallLimits,
+    max_bytes: usize,
     state: State,
     /// The open call has no markers.
     unmarked: Option<Syntax>,
@@ -88,12 +74,17 @@ pub struct CallParser {
 }
 
 impl CallParser {
-    /// A parser without an open call. It allocates when a call opens.
+    /// A usual maximum length of a block of calls in bytes: above that of any call that a
+    /// [grammar](crate::call_grammar) of usual schemas allows.
+    pub const MAX_BYTES: usize = 16 << 10;
+
+    /// A parser without an open call, for blocks of calls of at most `max_bytes` bytes without
+    /// their delimiters. It allocates when a call opens.
     #[must_use]
-    pub fn new(markers: &CallMarkers, limits: CallLimits) -> Self {
+    pub fn new(markers: &CallMarkers, max_bytes: usize) -> Self {
         Self {
             markers: *markers,
-            limits,
+            max_bytes,
             state: State::Closed,
             unmarked: None,
             scanner: Scanner::new(markers),
@@ -139,7 +130,8 @@ impl CallParser {
             Input::Delimiter(Delimiter::Open) => self.begin(),
             _ if !self.is_open() => {}
             Input::Delimiter(Delimiter::Close)
-                if self.unmarked.is_some() || self.markers.format().has_close() =>
+                if self.unmarked.is_some()
+                    || self.markers.format().text(Delimiter::Close).is_some() =>
             {
                 self.close();
             }
@@ -148,6 +140,7 @@ impl CallParser {
             Input::Delimiter(Delimiter::Quote) => self.mark(QUOTE),
             Input::Text(text) => {
                 for (index, &byte) in text.iter().enumerate() {
+                    // No text may forge the marks of special tokens.
                     let byte = if byte >= INVALID { INVALID } else { byte };
                     self.keep(byte);
                     if self.scanner.advance(byte, &mut self.bytes) {
@@ -188,9 +181,9 @@ impl CallParser {
 
     /// Appends a byte. Of a call that is too long only the end is kept, for the closing delimiter.
     fn keep(&mut self, byte: u8) {
-        let longest = self.limits.max_bytes.saturating_add(crate::MAX_DELIMITER_BYTES);
+        let longest = self.max_bytes.saturating_add(crate::MAX_DELIMITER_BYTES);
         if self.state == State::Open && self.bytes.len() >= longest {
-            self.fail(CallError::TooLong { max_bytes: self.limits.max_bytes });
+            self.fail(CallError::TooLong { max_bytes: self.max_bytes });
             self.state = State::TooLong;
         }
         if self.state == State::TooLong && self.bytes.len() > 4 * crate::MAX_DELIMITER_BYTES {
@@ -202,8 +195,9 @@ impl CallParser {
 
     fn close(&mut self) {
         if self.state == State::Open {
-            if self.bytes.len() > self.limits.max_bytes {
-                self.fail(CallError::TooLong { max_bytes: self.limits.max_bytes });
+            // `keep` accepts a delimiter more, which the scanner has removed by now.
+            if self.bytes.len() > self.max_bytes {
+                self.fail(CallError::TooLong { max_bytes: self.max_bytes });
             } else {
                 self.parse();
             }

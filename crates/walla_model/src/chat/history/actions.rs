@@ -7,7 +7,8 @@ use crate::chat::Role;
 use crate::chat::calls::{self, Call, CallShape};
 
 /// The calls and results that a template accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// By default calls are text of the agent, results are messages as for observations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::chat) struct ActionForm {
     /// The form of calls; `None` if the template prints none.
     pub shape: Option<CallShape>,
@@ -23,19 +24,6 @@ pub(in crate::chat) struct ActionForm {
     pub result_last: bool,
     /// The template leaves the agent's turn open until each call has a result.
     pub needs_result: bool,
-}
-
-impl ActionForm {
-    /// Calls are text of the agent, results are messages as for observations.
-    pub const TEXT: Self = Self {
-        shape: None,
-        results: false,
-        with_text: false,
-        several: false,
-        uncounted: false,
-        result_last: false,
-        needs_result: false,
-    };
 }
 
 /// A list of messages in a form, from the first message to the last.

@@ -16,7 +16,7 @@ fn forms() -> Vec<Form> {
             agent_last,
             system_last,
             blanks,
-            actions: ActionForm::TEXT,
+            actions: ActionForm::default(),
         })
     });
     all.filter(|form| form.repeats || form.system != SystemPlace::Anywhere).collect()
@@ -160,7 +160,7 @@ fn merged_texts_are_separated_by_an_empty_line() {
         message(Role::User, "Anyone?"),
         message(Role::Assistant, "Welcome."),
     ];
-    let normal = normal(&Form::STRICT, &messages, true);
+    let normal = normal(&Form::default(), &messages, true);
     let texts: Vec<_> = normal.iter().map(|m| (m.role, &*m.content)).collect();
     let all = "You are Greta.\n\nObservation: Odo comes in.\n\nHi\n\nAnyone?";
     assert_eq!(texts, [(Role::User, all), (Role::Assistant, "Welcome."), (Role::User, FILLER)]);

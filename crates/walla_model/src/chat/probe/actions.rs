@@ -187,7 +187,8 @@ impl Prober<'_> {
         let mut all = Vec::new();
         if let Some(shape) = self.call_shape(form) {
             let shape = Some(shape);
-            let of_call = ActionForm { shape, with_text: true, several: true, ..ActionForm::TEXT };
+            let of_call =
+                ActionForm { shape, with_text: true, several: true, ..ActionForm::default() };
             let calls = ActionForm {
                 with_text: self.prints("uac", with(of_call)),
                 several: self.prints("ucc", with(of_call)),
@@ -208,7 +209,7 @@ impl Prober<'_> {
             all.push(with(ActionForm { results: false, ..calls }));
             all.push(Form { actions: ActionForm { results: false, ..apart(calls) }, ..cautious });
         }
-        let results = ActionForm { results: true, result_last: true, ..ActionForm::TEXT };
+        let results = ActionForm { results: true, result_last: true, ..ActionForm::default() };
         if self.takes_results(with(results)) {
             all.push(with(results));
             all.push(with(ActionForm { result_last: false, ..results }));
@@ -222,7 +223,7 @@ impl Prober<'_> {
         let python_map = format!("'{KEY}':");
         let mut last = None;
         for shape in CallShape::ALL {
-            let actions = ActionForm { shape: Some(shape), ..ActionForm::TEXT };
+            let actions = ActionForm { shape: Some(shape), ..ActionForm::default() };
             let found = ActionFindings::none(Form { actions, ..*form });
             let Some(sample) = self.sample("uc", &found, None, false) else { continue };
             if sample.is_in_order() {

@@ -1,9 +1,9 @@
 use super::*;
 
-fn partition(specials: &[(&'static str, bool, Scope)]) -> Partition {
-    Partition::new(
-        (0..).zip(specials).map(|(id, &(text, strips, scope))| (text, TokenId(id), strips, scope)),
-    )
+const MARKER: Kind = Kind::USER_DEFINED.with(Kind::MARKER);
+
+fn partition(specials: &[(&'static str, Kind)]) -> Partition {
+    Partition::new((0..).zip(specials).map(|(id, &(text, kind))| (text, TokenId(id), kind)))
 }
 
 /// Formats fragments as `text`, `#3`.
@@ -26,10 +26,10 @@ fn all(text: &str) -> Vec<Range<usize>> {
 #[test]
 fn longer_tokens_match_before_shorter_ones() {
     let partition = partition(&[
-        ("ab", false, Scope::Asked),
-        ("abc", false, Scope::Asked),
-        ("cdef", false, Scope::Asked),
-        ("<s>", false, Scope::Asked),
+        ("ab", Kind::CONTROL),
+        ("abc", Kind::CONTROL),
+        ("cdef", Kind::CONTROL),
+        ("<s>", Kind::CONTROL),
     ]);
     let text = "xabcabcdefab<s>";
     let trust = Trust { parse_special: true, trusted: &all(text) };
@@ -39,11 +39,8 @@ fn longer_tokens_match_before_shorter_ones() {
 
 #[test]
 fn scopes() {
-    let partition = partition(&[
-        ("<c>", false, Scope::Asked),
-        ("<m>", false, Scope::Trusted),
-        ("\n\n", false, Scope::Any),
-    ]);
+    let partition =
+        partition(&[("<c>", Kind::CONTROL), ("<m>", MARKER), ("\n\n", Kind::USER_DEFINED)]);
     let text = "<c><m>\n\n";
     let trusted = all(text);
     let unasked = Trust { parse_special: false, trusted: &trusted };
@@ -57,7 +54,8 @@ fn scopes() {
 
 #[test]
 fn white_space_goes_with_tokens_that_strip() {
-    let partition = partition(&[("<e>", true, Scope::Asked), ("\n\n", false, Scope::Asked)]);
+    let partition =
+        partition(&[("<e>", Kind::CONTROL.with(Kind::STRIPS_RIGHT)), ("\n\n", Kind::CONTROL)]);
     let text = "a <e> \n\n b<e>\n<e>";
     let trust = Trust { parse_special: true, trusted: &all(text) };
     assert_eq!(cut(&partition, text, trust), ["a ", "#0", "b", "#0", "#0"]);
@@ -68,7 +66,7 @@ fn many_candidates_stay_cheap() {
     // Runs of 2 to 31 spaces, as in some vocabularies, over 100 000 spaces: the longest are used.
     let runs: Vec<String> = (2..=31).map(|n| " ".repeat(n)).collect();
     let partition = Partition::new(
-        (0..).zip(&runs).map(|(id, run)| (run.as_str(), TokenId(id), false, Scope::Any)),
+        (0..).zip(&runs).map(|(id, run)| (run.as_str(), TokenId(id), Kind::USER_DEFINED)),
     );
     let text = " ".repeat(100_001);
     let fragments = partition.cut(&text, Trust { parse_special: false, trusted: &[] });

@@ -10,14 +10,14 @@
 //! engine from the published expressions: all white-space characters beyond ASCII are treated as
 //! the same character, which is in no range; and `$` is the end of the current piece.
 
-mod deepseek;
-mod gpt2;
-mod llama3;
-mod mixed_case;
+mod rules;
 mod scan;
 
-use super::unicode::Class;
-use scan::{isolate, one, run, run_of};
+use rules::{
+    cased_letters, chinese_or_kana, deepseek_v3, default_signs, east_asian, falcon_signs, gpt2,
+    letters, line_break, llama3, mixed_case, numbers, punctuation, signs, three_digits,
+};
+use scan::{Matcher, is_space, isolate_all};
 
 /// How text is split into words before merging: the families of `tokenizer.ggml.pre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,65 +100,43 @@ impl PreTokenizer {
         matches!(self, Self::Llama3 | Self::Tekken)
     }
 
-    /// Calls `word` with the words of `text`, in order; they concatenate to `text`.
-    pub(crate) fn split<'t>(self, text: &'t str, word: &mut impl FnMut(&'t str)) {
+    /// Its expressions, in order.
+    const fn matchers(self) -> &'static [Matcher] {
         match self {
-            Self::Default => isolate(text, default_signs, &mut |piece| {
-                gpt2::split(piece, &mut |piece| {
-                    isolate(piece, numbers, &mut |piece| isolate(piece, three_digits, word));
-                });
-            }),
-            Self::Gpt2 => gpt2::split(text, word),
-            Self::Llama3 | Self::Dbrx => {
-                llama3::Llama3 { digits: 3, marks: false }.split(text, word);
+            Self::Default => &[default_signs, gpt2, numbers::<{ usize::MAX }>, three_digits],
+            Self::Gpt2 => &[gpt2],
+            Self::Llama3 | Self::Dbrx => &[llama3::<3, false>],
+            Self::MiniCpm5 => &[numbers::<3>, llama3::<{ usize::MAX }, false>],
+            Self::Qwen2 => &[llama3::<1, false>],
+            Self::Qwen35 => &[llama3::<1, true>],
+            Self::SmolLm => &[numbers::<1>, gpt2],
+            Self::Falcon => &[falcon_signs, gpt2, three_digits],
+            // White space at the end of a piece is one piece before the last two: see `split`.
+            Self::DeepseekLlm => {
+                &[line_break, cased_letters, signs, east_asian, numbers::<{ usize::MAX }>]
             }
-            Self::MiniCpm5 => isolate(text, up_to_three_numbers, &mut |piece| {
-                llama3::Llama3 { digits: usize::MAX, marks: false }.split(piece, word);
-            }),
-            Self::Qwen2 => llama3::Llama3 { digits: 1, marks: false }.split(text, word),
-            Self::Qwen35 => llama3::Llama3 { digits: 1, marks: true }.split(text, word),
-            Self::SmolLm => isolate(text, one_number, &mut |piece| gpt2::split(piece, word)),
-            Self::Falcon => isolate(text, falcon_signs, &mut |piece| {
-                gpt2::split(piece, &mut |piece| isolate(piece, three_digits, word));
-            }),
-            Self::DeepseekLlm => deepseek::split_llm(text, word),
-            Self::DeepseekCoder => deepseek::split_coder(text, word),
-            Self::DeepseekV3 => deepseek::split_v3(text, word),
-            Self::Gpt4o => mixed_case::Rules { digits: 3, endings: true }.split(text, word),
-            Self::Tekken => mixed_case::Rules { digits: 1, endings: false }.split(text, word),
+            Self::DeepseekCoder => &[line_break, letters, punctuation, east_asian, numbers::<1>],
+            Self::DeepseekV3 => &[numbers::<3>, chinese_or_kana, deepseek_v3],
+            Self::Gpt4o => &[mixed_case::<3, true>],
+            Self::Tekken => &[mixed_case::<1, false>],
         }
     }
-}
 
-/// `[\p{P}\$\+<=>\^~\|]+`: punctuation of any script, symbols of ASCII except the backtick.
-fn default_signs(text: &str) -> usize {
-    run(text, |c| Class::of(c) == Class::Punctuation || "$+<=>^~|".contains(c))
-}
-
-/// As [`default_signs`], with the backtick.
-fn falcon_signs(text: &str) -> usize {
-    run(text, |c| Class::of(c) == Class::Punctuation || "$+<=>^~|`".contains(c))
-}
-
-/// `\p{N}+`.
-fn numbers(text: &str) -> usize {
-    run_of(text, Class::Number)
-}
-
-/// `\p{N}`.
-fn one_number(text: &str) -> usize {
-    one(text, |c| Class::of(c) == Class::Number)
-}
-
-/// `\p{N}{1,3}`.
-fn up_to_three_numbers(text: &str) -> usize {
-    scan::run_at_most(text, 3, |c| Class::of(c) == Class::Number)
-}
-
-/// `[0-9][0-9][0-9]`.
-fn three_digits(text: &str) -> usize {
-    let digits = text.bytes().take(3).take_while(u8::is_ascii_digit).count();
-    if digits == 3 { 3 } else { 0 }
+    /// Calls `word` with the words of `text`, in order; they concatenate to `text`.
+    pub(crate) fn split<'t>(self, text: &'t str, word: &mut impl FnMut(&'t str)) {
+        let matchers = self.matchers();
+        let (first, behind) = match self {
+            Self::DeepseekLlm => matchers.split_at_checked(3).unwrap_or_default(),
+            _ => return isolate_all(text, matchers, word),
+        };
+        // `\s+$` is no matcher: it would read all white space again at each of its characters.
+        isolate_all(text, first, &mut |piece| {
+            let (kept, spaces) = piece.split_at(piece.trim_end_matches(is_space).len());
+            for part in [kept, spaces].into_iter().filter(|part| !part.is_empty()) {
+                isolate_all(part, behind, word);
+            }
+        });
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ pub mod report;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use walla_plan::governor::BudgetStats;
 use walla_plan::{
-    ChargedStep, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
-    LedgerOptions, Limits, NextWork, Plan, PlanRequest, StepWork, plan,
+    ChargedStep, Deferral, Detail, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions,
+    Limits, NextWork, Plan, PlanRequest, StepWork, plan,
 };
 use walla_types::SeqId;
 
@@ -143,7 +144,7 @@ impl World {
             used_micros: 0.0,
             steps_in_frame: 0,
             report: Report {
-                stats: GovernorStats::default(),
+                stats: BudgetStats::default(),
                 frames_used: 0,
                 use_share: Spread::default(),
                 errors: Vec::new(),
@@ -185,7 +186,11 @@ impl World {
         self.land();
         if self.steps_in_frame > 0 {
             self.report.frames_used += 1;
-            let budget = self.governor.stats().budget_micros.unwrap_or(u32::MAX) as f32;
+            let budget = self
+                .governor
+                .stats()
+                .budget
+                .map_or(u32::MAX as f32, |budget| budget.as_micros() as f32);
             self.report.use_share.add(self.used_micros / budget);
         }
         self.count_waits();

@@ -1,7 +1,6 @@
 //! Results of a simulation.
 
-use walla_plan::GovernorStats;
-use walla_plan::governor::BucketError;
+use walla_plan::governor::{BucketError, BudgetStats};
 
 /// A sample of numbers, with quantiles.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +44,7 @@ impl OfDetail {
 /// Results of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    pub stats: GovernorStats,
+    pub stats: BudgetStats,
     /// Frames in which a step ran.
     pub frames_used: u64,
     /// Device time of such a frame, relative to its budget.

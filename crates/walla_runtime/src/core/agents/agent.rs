@@ -6,7 +6,7 @@ use walla_plan::Detail;
 use walla_types::{MAX_PENALTY_WINDOW, TokenId};
 
 use super::background::BackgroundPrefill;
-use super::reply::{Reply, ReplyPhase};
+use super::reply::Reply;
 use super::sequence::SequenceState;
 use crate::api::{AgentId, AgentSpec, MAX_ASKS_WAITING};
 use crate::ask_queue::AskQueue;
@@ -71,6 +71,7 @@ impl AgentState {
     pub fn take_slot(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
         self.output = ReplyParts::new(&self.spec.stop_strings);
+        // Capacity for all asks that may wait, so that none allocates while others speak.
         let free = MAX_ASKS_WAITING.saturating_sub(self.asks.len());
         self.asks.reserve(free);
         self.sequence.set_buffer(buffer, context_tokens);
@@ -92,6 +93,7 @@ impl AgentState {
     /// otherwise from the next reply on. Settings that affect scheduling but not the text apply at
     /// once.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
+        // They begin a conversation; a change keeps the one that there is.
         spec.turns = Vec::new();
         if self.reply.is_some() {
             self.spec.priority = spec.priority;
@@ -112,6 +114,7 @@ impl AgentState {
         }
         let is_same = has_same_prompts(&spec, &self.spec);
         self.spec = *spec;
+        // A prompt that was prepared stays valid unless one of its parts has changed.
         if !is_same {
             self.background.outdate();
         }
@@ -124,6 +127,7 @@ impl AgentState {
 
     pub fn set_detail(&mut self, detail: Detail) {
         self.spec.detail = detail;
+        // Also in a change that waits, which would undo this one.
         if let Some(next) = &mut self.next_spec {
             next.detail = detail;
         }
@@ -142,7 +146,7 @@ impl AgentState {
 
     /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
     pub fn is_running(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
+        self.reply.as_ref().is_some_and(|reply| reply.is_running)
     }
 
     /// Whether the reply in progress may call actions.
@@ -165,6 +169,8 @@ impl AgentState {
         let sampling = &self.spec.sampling;
         let mask = self.constraint().and_then(ReplyConstraint::mask);
         let of_speech = || self.reply.as_ref()?.speech_mask.as_ref();
+        // The masks of constraints and of speech already respect the allowed tokens of the
+        // sampling.
         let mask = mask.or_else(of_speech).or_else(|| sampling.allowed_tokens());
         let seed = self.reply.as_ref().and_then(|reply| reply.options.seed);
         Draw { sampling, mask, seed, forced: None }
@@ -210,6 +216,7 @@ impl AgentState {
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
+            // Nothing is spoken yet, so one token is due, minus the draws in flight.
             return Some(1.0 - self.sequence.unread() as f32);
         };
         let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;

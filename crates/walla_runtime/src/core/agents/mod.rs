@@ -30,7 +30,7 @@ use walla_types::TokenId;
 pub(super) use self::agent::AgentState;
 pub(super) use self::parked::MAX_WAIT_MICROS;
 use self::parked::{Order, Parked, order};
-pub(super) use self::reply::{Asked, Reply, ReplyPhase};
+pub(super) use self::reply::{Asked, Reply};
 pub(super) use self::sequence::Epoch;
 use crate::api::{AgentId, AgentSpec, EngineStats, MAX_ASKS_WAITING, ReplyError, ReplyId};
 use crate::ask_queue::Ask;
@@ -105,6 +105,7 @@ impl Agents {
             Some(&slot) => self.slots[slot].as_deref_mut(),
             None => self.parked.get_mut(id),
         };
+        // An agent of another client is unknown to this one.
         agent.filter(|agent| agent.client == client)
     }
 

@@ -21,7 +21,7 @@ pub(in crate::core) enum Asked {
 }
 
 /// A reply in progress.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::core) struct Reply {
     pub reply_id: ReplyId,
     pub arrived_micros: u64,
@@ -33,7 +33,8 @@ pub(in crate::core) struct Reply {
     pub prefill_micros: Option<(u64, u64)>,
     /// Its subject, set when it is encoded. Both become part of the conversation when it ends.
     pub asked: Option<Asked>,
-    pub phase: ReplyPhase,
+    /// Whether its prompt is known: it is evaluated, or speaks.
+    pub is_running: bool,
     pub usage: Usage,
     /// All speech so far, for the conversation.
     pub speech: String,
@@ -79,26 +80,10 @@ impl Reply {
             arrived_micros: ask.arrived_micros,
             begun_micros: now_micros,
             encoded_micros: now_micros,
-            prefill_micros: None,
-            asked: None,
-            phase: ReplyPhase::Encoding,
-            usage: Usage::default(),
-            speech: String::new(),
-            policy: None,
-            speech_mask: None,
-            calls_ended: 0,
-            actions: Vec::new(),
             heard_bytes: u32::MAX,
             exchanges_removed,
-            spoken_since_micros: None,
-            max_reasoning_tokens: 0,
-            blocks_closed: 0,
-            retries: 0,
             options: ask.options.clone(),
-            constraint: None,
-            scoring: None,
-            tokens: 0,
-            log: None,
+            ..Self::default()
         }
     }
 }
@@ -184,13 +169,4 @@ impl Reply {
             self.prefill_micros.map(|(first, last)| (first + micros, last + micros));
         self.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
     }
-}
-
-/// Progress of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::core) enum ReplyPhase {
-    /// The prompt is being rendered and tokenised, on another thread.
-    Encoding,
-    /// The device runs prefill or decode.
-    Running,
 }

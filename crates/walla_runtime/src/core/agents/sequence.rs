@@ -72,6 +72,7 @@ impl SequenceState {
     pub fn set_buffer(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.tokens = buffer;
         self.tokens.clear();
+        // One more than the context: the last token of a full one is known and never evaluated.
         self.tokens.reserve_exact(context_tokens as usize + 1);
     }
 
@@ -217,6 +218,7 @@ impl SequenceState {
         let same = common_tokens(&self.tokens, prompt).min(cached);
         let keep = reusable_prefix(prompt, same, self.reached, window);
         self.evaluated = self.evaluated.min(keep);
+        // All that stays is exact.
         if keep <= self.exact {
             self.exact = u32::MAX;
             self.is_loaded = false;

@@ -3,7 +3,7 @@
 //! Order: an exchange is at the position of its question. Turns that are appended while asks are
 //! open follow the exchanges of these asks.
 
-use super::{AgentState, Asked, Reply, ReplyPhase};
+use super::{AgentState, Asked, Reply};
 use crate::api::{Prompt, ReplyError, ReplyId, Turn};
 use crate::history::Exchange;
 
@@ -56,7 +56,7 @@ impl AgentState {
             Some(Asked::Conversation) => None,
             None => return,
         };
-        if reply.phase != ReplyPhase::Running {
+        if !reply.is_running {
             return;
         }
         let has_reasoned = reply.usage.reasoning_tokens > 0;

@@ -11,14 +11,14 @@ use crate::api::{AgentId, Event, Logged, Pacing, ReplyEvent, ReplyId};
 use crate::engine_core::{ClientKey, Emit};
 
 /// One host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClientState {
-    key: ClientKey,
-    pacing: Pacing,
+    pub key: ClientKey,
+    pub pacing: Pacing,
     /// Steps granted and not yet used, under [`Pacing::PerFrame`] without a budget.
-    credits: u32,
+    pub credits: u32,
     /// Frames granted so far.
-    grants: u64,
+    pub grants: u64,
     /// Whether it has granted a frame since the engine's current frame began.
     is_framed: bool,
     outbox: Outbox,
@@ -40,42 +40,12 @@ pub(super) struct ClientState {
 
 impl ClientState {
     fn new(key: ClientKey, pacing: Pacing) -> Self {
-        Self {
-            key,
-            pacing,
-            credits: 0,
-            grants: 0,
-            is_framed: false,
-            outbox: Outbox::new(key),
-            stepped: false,
-            removed: false,
-            wants_pause: false,
-            paused_since_micros: None,
-            granted_micros: 0,
-            schedulable_micros: None,
-            is_stalled: false,
-            is_logged: false,
-        }
-    }
-
-    pub fn key(&self) -> ClientKey {
-        self.key
-    }
-
-    pub fn pacing(&self) -> Pacing {
-        self.pacing
-    }
-
-    pub fn credits(&self) -> u32 {
-        self.credits
-    }
-
-    pub fn grants(&self) -> u64 {
-        self.grants
+        Self { key, pacing, outbox: Outbox::new(key), ..Self::default() }
     }
 
     /// Whether its agents may take steps, as far as its grants allow it.
     fn may_step(&self) -> bool {
+        // A client that reads no events gets no steps: its events would pile up without a bound.
         self.outbox.is_empty() && !self.removed && !self.is_paused()
     }
 }
@@ -138,12 +108,15 @@ impl Clients {
     pub fn grant_frame(&mut self, key: ClientKey, now_micros: u64) -> Option<bool> {
         let place = self.list.iter().position(|client| client.key == key)?;
         let Pacing::PerFrame { steps } = self.list[place].pacing else { return None };
+        // The first grant, or the second one of a client since the begin: the fastest client
+        // counts.
         let begins = self.list[place].is_framed || self.list.iter().all(|client| !client.is_framed);
         if begins {
             self.list.iter_mut().for_each(|client| client.is_framed = false);
         }
         let client = &mut self.list[place];
         client.is_framed = true;
+        // Set, not added: steps that a frame did not use are not saved up.
         client.credits = steps;
         client.grants += 1;
         client.granted_micros = now_micros;
@@ -161,6 +134,7 @@ impl Clients {
     /// Charges the submitted step to the clients whose agents are in it.
     pub fn charge_step(&mut self) {
         for client in &mut self.list {
+            // Once for each client, however many of its agents had rows.
             client.credits = client.credits.saturating_sub(u32::from(client.stepped));
             client.stepped = false;
         }
@@ -185,6 +159,13 @@ impl Clients {
         }
     }
 
+    /// Sends an event to a client, or queues it.
+    pub fn send(&mut self, key: ClientKey, event: Event, emit: &mut Emit<'_>) {
+        if let Some(outbox) = self.outbox(key) {
+            outbox.send(event, emit);
+        }
+    }
+
     /// The outbox of a client, if the client exists.
     pub fn outbox(&mut self, key: ClientKey) -> Option<&mut Outbox> {
         self.get_mut(key).map(|client| &mut client.outbox)
@@ -206,6 +187,7 @@ impl Clients {
     /// Sends queued events as far as the clients' queues have free slots.
     pub fn deliver(&mut self, emit: &mut Emit<'_>) {
         self.list.iter_mut().for_each(|client| client.outbox.deliver(emit));
+        // The counter outlives the client, because it counts from the start of the engine.
         let removed = self.list.iter().filter(|client| client.removed);
         self.refused += removed.map(|client| client.outbox.refused()).sum::<u64>();
         self.list.retain(|client| !client.removed);

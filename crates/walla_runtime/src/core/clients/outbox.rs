@@ -7,7 +7,7 @@ use crate::engine_core::{ClientKey, Emit};
 
 /// Events that are not in the client's queue yet. While there are some, the client's agents take
 /// no step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::core) struct Outbox {
     key: ClientKey,
     events: VecDeque<Event>,
@@ -36,6 +36,7 @@ impl Outbox {
 
     /// Sends an event, or keeps it until the client's queue has free slots.
     pub fn send(&mut self, event: Event, emit: &mut Emit<'_>) {
+        // Behind the events that wait: their order is the order of the text.
         if !self.events.is_empty() {
             self.events.push_back(event);
         } else if let Err(event) = emit(self.key, event) {
@@ -48,6 +49,7 @@ impl Outbox {
     pub fn deliver(&mut self, emit: &mut Emit<'_>) {
         while let Some(event) = self.events.pop_front() {
             if let Err(event) = emit(self.key, event) {
+                // Back to its place; the rest would be refused too.
                 self.events.push_front(event);
                 return;
             }

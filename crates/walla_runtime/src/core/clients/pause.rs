@@ -1,4 +1,10 @@
-//! Which clients are paused: see [`pauses`](crate::core::pauses).
+//! Pauses: no step runs for a client, and its agents keep their state.
+//!
+//! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)). All clients
+//! are paused while the budget is zero. Asks are queued and none begins; cancels and removals apply
+//! at once; steps in flight are collected. The client's clock stops during a pause: afterwards the
+//! arrival times of its asks and replies are moved by the duration of the pause. So the pause does
+//! not count for voice rates or in [`Usage`](crate::Usage).
 
 use super::{ClientState, Clients};
 use crate::engine_core::ClientKey;

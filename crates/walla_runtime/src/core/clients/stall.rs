@@ -9,11 +9,13 @@ impl ClientState {
     /// Updates the last time at which its agents could be scheduled.
     fn update_stall(&mut self, now_micros: u64) {
         let last = self.schedulable_micros.get_or_insert(now_micros);
+        // A pause is the wish of the host, so it is no stall.
         if self.paused_since_micros.is_some() {
             *last = now_micros;
         } else if self.outbox.is_empty() {
             *last = match self.pacing {
                 Pacing::FreeRunning => now_micros,
+                // Without a new grant no step can run, although the queue has room.
                 Pacing::PerFrame { .. } => self.granted_micros.max(*last),
             };
         }
@@ -41,6 +43,7 @@ impl Clients {
     pub fn update_stalls(&mut self, now_micros: u64) {
         let gap_micros = now_micros.saturating_sub(self.stalls_updated_micros);
         self.stalls_updated_micros = now_micros;
+        // The engine itself was not called for so long, so this time is no stall of a host.
         let uncounted_micros = gap_micros.saturating_sub(MAX_GAP_MICROS);
         for client in &mut self.list {
             if let Some(last) = &mut client.schedulable_micros {

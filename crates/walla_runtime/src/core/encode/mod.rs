@@ -11,7 +11,7 @@ use walla_grammar::ActionSet;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
-pub(super) use self::worker::{EncodeWorker, PromptEncoder};
+pub(super) use self::worker::PromptEncoder;
 use super::agents::{AgentState, Asked};
 use crate::api::{AgentId, ContextPolicy, Notes, ReplyError, ReplyId, Turn};
 

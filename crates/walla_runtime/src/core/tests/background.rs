@@ -332,7 +332,7 @@ fn without_a_budget_a_step_is_short_and_alone() {
     // 10 ms per row: an ask waits for one row at most, not for a chunk.
     const SLOW: LinearCost = LinearCost { step_micros: 0.0, row_micros: 10_000.0, ..COST };
     let options = GovernorOptions { budget_micros: None, ..GovernorOptions::default() };
-    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(SLOW)));
+    rig.core.budget.governor = Governor::new(options, StepCost::from_linear(SLOW));
     rig.core.budget.pretend(|work| (SLOW.predict_micros(work) * 1e3) as u64);
     rig.agent(smith(1, 4));
     rig.advance();

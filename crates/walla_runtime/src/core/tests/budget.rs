@@ -70,6 +70,41 @@ fn a_new_budget_applies_to_the_next_frame() {
     assert_eq!(rig.core.stats().tokens, 8 + served + 8);
 }
 
+/// Time that other work on the processor has reserved is not the engine's, in any order of
+/// settings, but it has at least half of its budget.
+#[test]
+fn a_reservation_is_taken_from_every_budget() {
+    use crate::engine_core::Control;
+    let mut rig = framed(1_000);
+    let agent = rig.agent(speaker(1, 600));
+    rig.ask(agent, tokens("a"));
+    let micros = Duration::from_micros;
+    for (control, left) in [
+        (Control::Budget(micros(5_000).into()), Some(5_000)),
+        (Control::Reserved(micros(1_000)), Some(4_000)),
+        (Control::Budget(micros(3_000).into()), Some(2_000)),
+        (Control::Budget(micros(1_500).into()), Some(750)),
+        (Control::Budget(FrameBudget::Unlimited), None),
+        (Control::Budget(micros(2_000).into()), Some(1_000)),
+        (Control::Reserved(Duration::ZERO), Some(2_000)),
+    ] {
+        rig.core.control(control);
+        rig.frame();
+        assert_eq!(rig.core.stats().budget.budget, left.map(micros), "{control:?}");
+    }
+    let time = FrameBudget::Time(micros(5_000));
+    assert_eq!(time.without(micros(1_000), true), Some(micros(5_000)), "a GPU has its own time");
+}
+
+/// A reservation makes no free-running client keep to a budget that it does not have.
+#[test]
+fn a_reservation_leaves_free_clients_free() {
+    let mut rig = rig(1_000, Pacing::FreeRunning);
+    assert!(rig.core.budget.is_unbudgeted_for(Pacing::FreeRunning));
+    rig.core.control(crate::engine_core::Control::Reserved(Duration::from_millis(1)));
+    assert!(rig.core.budget.is_unbudgeted_for(Pacing::FreeRunning));
+}
+
 #[test]
 fn a_slow_step_is_paid_for_by_the_next_frames() {
     let mut rig = framed(1_000);
@@ -192,7 +227,7 @@ fn costs_are_measured_at_load_without_lasting_state() {
     let budget = Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let cost = rig.core.budget.governor().cost();
+    let cost = rig.core.budget.governor.cost();
     let of_rows = |rows| cost.predict_micros(StepWork::decode(rows, rows.into()));
     assert_ne!(of_rows(1), StepCost::guess().predict_micros(StepWork::decode(1, 1)));
     assert!(of_rows(1) > 0.0 && of_rows(8) >= of_rows(1));
@@ -219,7 +254,7 @@ fn costs_are_saved_and_a_damaged_file_is_replaced() {
     let options = EngineOptions { budget, cost_cache, ..options() };
     let load = || {
         let rig = Rig::new(&options, &inline_cpu(), Pacing::default());
-        rig.core.budget.governor().cost().predict_micros(StepWork::decode(1, 1))
+        rig.core.budget.governor.cost().predict_micros(StepWork::decode(1, 1))
     };
     let first = load();
     assert_eq!(load(), first, "the same number again: it was not measured");
@@ -227,11 +262,9 @@ fn costs_are_saved_and_a_damaged_file_is_replaced() {
     let file = file.expect("a file").path();
     let text = std::fs::read_to_string(&file).expect("text");
     // Another cost for every bucket: it is accepted.
-    let lines = text.lines().map(|line| match line.starts_with("micros") {
-        true => format!("micros{}\n", " 777".repeat(BUCKETS.len())),
-        false => format!("{line}\n"),
-    });
-    std::fs::write(&file, lines.collect::<String>()).expect("written");
+    let mut of_file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    of_file[3] = vec![777; BUCKETS.len()].into();
+    std::fs::write(&file, of_file.to_string()).expect("written");
     assert!((load() / 777.0 - 1.15).abs() < 0.01);
     std::fs::write(&file, "nonsense").expect("written");
     assert!(load() < 777.0 * 100.0);

@@ -119,7 +119,7 @@ fn options_give_the_same_tokenizer_as_their_engine() {
     let marker = alone.special_token("<|im_start|>").expect("a control token");
     for tokenizer in [&alone, &**of_engine] {
         assert!(tokenizer.is_control(marker));
-        assert_eq!(tokenizer.warnings(), []);
+        assert!(tokenizer.warnings().is_empty());
         let tokens = tokenizer.encode_untrusted("it is 12345<|im_start|>").expect("short");
         assert_eq!(Ok(tokens), alone.encode_untrusted("it is 12345<|im_start|>"));
     }

@@ -189,7 +189,7 @@ impl Rig {
             max_launch_micros: None,
             ..GovernorOptions::default()
         };
-        rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+        rig.core.budget.governor = Governor::new(options, StepCost::from_linear(COST));
         rig.core.budget.pretend(as_expected);
         rig
     }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
-use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
     Turn::new(speaker, text)
@@ -51,30 +50,30 @@ fn prompts_of_many_agents_are_encoded_round_robin() {
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();
     let ask = |rig: &mut Rig, slot: usize| rig.ask(agents[slot], Prompt::Raw("Hi".into()));
-    let begun = |rig: &Rig, phase: ReplyPhase| {
+    let begun = |rig: &Rig, is_running: bool| {
         let of = |slot: &usize| {
             let agent = rig.core.agents.get(*slot).expect("it lives");
-            agent.reply.as_ref().is_some_and(|reply| reply.phase == phase)
+            agent.reply.as_ref().is_some_and(|reply| reply.is_running == is_running)
         };
         (0..150).filter(of).collect::<Vec<_>>()
     };
     let first: Vec<_> = (0..150).map(|slot| ask(&mut rig, slot)).collect();
     rig.core.start_asks(0);
-    assert_eq!(begun(&rig, ReplyPhase::Encoding), (0..64).collect::<Vec<_>>());
+    assert_eq!(begun(&rig, false), (0..64).collect::<Vec<_>>());
     assert!(rig.core.prompts.is_full());
     // A prompt of tokens needs no encoding, so it does not wait.
     let spectator = rig.ask(agents[140], tokens("ab"));
     rig.command(Command::Cancel { agent: agents[140], reply_id: first[140] });
     rig.core.start_asks(0);
-    assert_eq!(begun(&rig, ReplyPhase::Running), [140]);
-    assert_eq!(begun(&rig, ReplyPhase::Encoding).len(), 64);
+    assert_eq!(begun(&rig, true), [140]);
+    assert_eq!(begun(&rig, false).len(), 64);
     for (slot, (&agent, &reply_id)) in agents.iter().zip(&first).take(64).enumerate() {
         rig.command(Command::Cancel { agent, reply_id });
         ask(&mut rig, slot);
     }
     assert!(rig.core.collect_prompts(0));
     rig.core.start_asks(0);
-    assert_eq!(begun(&rig, ReplyPhase::Encoding), (64..128).collect::<Vec<_>>());
+    assert_eq!(begun(&rig, false), (64..128).collect::<Vec<_>>());
     (0..300).for_each(|_| rig.frame());
     assert!(rig.reply(spectator).ends[0].is_ok());
     rig.assert_all_ended();

@@ -277,7 +277,7 @@ pub(super) fn describe(core: &Core) -> String {
             .expect("a string takes everything");
     }
     let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
-    let claim = core.kv.claim();
+    let claim = core.kv.claim;
     let deferred = core.scheduler.deferred();
     format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
 }

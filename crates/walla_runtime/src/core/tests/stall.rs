@@ -86,7 +86,7 @@ fn a_stalled_host_claims_no_pages() {
             agent.reply.as_ref().map(|reply| reply.reply_id)
         };
         let slot = (0..8).find(|&slot| speaks(&rig, slot) == Some(asks[0]));
-        rig.core.kv.set_claim(slot);
+        rig.core.kv.claim = slot;
         frames(&mut rig, 120, &stall);
         assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Length)]);
         assert!(slot.is_some() && rig.reply(asks[0]).ends.is_empty(), "it still speaks");
@@ -94,7 +94,7 @@ fn a_stalled_host_claims_no_pages() {
         rig.command_of(OTHER, Command::AddAgent { agent, spec: Box::new(speaker(3, 5)) });
         rig.ask_of(OTHER, agent, tokens("abc"));
         frames(&mut rig, 1, &stall);
-        assert_eq!(rig.core.kv.claim(), None);
+        assert_eq!(rig.core.kv.claim, None);
     }
 }
 

@@ -46,8 +46,7 @@ impl Core {
         let (Some(slot), Some(agent)) = (slot, silent) else { return false };
         // The last step of the background prefill, or one that was launched ahead of the end of the
         // reply, is still running.
-        let is_in_flight = std::env::var_os("XA").is_none()
-            && self.kv.executor().in_flight() > 0
+        let is_in_flight = self.kv.executor().in_flight() > 0
             && (agent.sequence.copyable().len() as u32) < self.kv.len(slot);
         let is_pending =
             agent.is_chat && agent.background.is_pending() && self.prepares_in_background();
@@ -57,9 +56,7 @@ impl Core {
     /// Whether the active save has waited for a background prefill that has ended since.
     pub(in crate::core) fn can_export(&self) -> bool {
         let Some((job, super::Stage::Saving)) = &self.transfers.active else { return false };
-        std::env::var_os("XB").is_none()
-            && self.transfers.awaits_background
-            && !self.awaits_background((job.client, job.agent))
+        self.transfers.awaits_background && !self.awaits_background((job.client, job.agent))
     }
 
     /// Copies the agent's evaluated tokens into the sequence of the transfers.
@@ -137,7 +134,7 @@ impl Core {
             return Ok(Progress::Wait(if export.read < part { Some(wait) } else { wakeup }));
         }
         // The copy of the sequence comes first.
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let buffer = part % TRANSFER_BUFFERS;
         match part.checked_sub(export.contents.chunks(binding)) {
             None => {

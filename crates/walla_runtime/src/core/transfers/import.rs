@@ -89,7 +89,7 @@ impl Core {
             return Ok(Progress::Wait(wakeup));
         }
         // Earlier copies of these pages precede this one.
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let seq = self.transfers.seq;
         if part < chunks {
             let bytes = contents.body.get(contents.chunk_bytes(binding, part)).unwrap_or_default();
@@ -118,15 +118,16 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), Stop> {
         let slot = self.slot_to_load(owner).map_err(Stop::Fail)?;
-        self.kv.flush()?;
+        self.kv.sequences.flush_cache_ops()?;
         let seq = self.transfers.seq;
         let count = tokens.len() as u32;
         self.kv.append_written(seq, count)?;
+        // Only now, when the whole file is there: an incomplete load changes no agent.
         self.clear_sequence(slot);
         if !self.kv.has_commands() || !self.kv.copy_whole(seq, walla_types::SeqId(slot as u32)) {
             return Err(Stop::Fail(CacheError::Device("no free commands".to_owned())));
         }
-        let ticks = self.budget.ticks();
+        let ticks = self.budget.ticks;
         if let Some(agent) = self.agents.get_mut(slot) {
             agent.sequence.begin(tokens, ticks);
             agent.sequence.load(count, count);

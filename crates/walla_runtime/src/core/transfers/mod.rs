@@ -20,6 +20,7 @@ mod import;
 mod worker;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread::Thread;
 
@@ -29,7 +30,7 @@ use walla_types::SeqId;
 
 use self::export::Export;
 use self::import::Import;
-use self::worker::{Done, FileDone, FileJob, FileWorker};
+use self::worker::{Done, FileDone, FileJob, FileWorker, file_worker};
 use super::Core;
 use super::budget::WINDOW_MICROS;
 use crate::api::{AgentId, CacheError, CacheTicket, MAX_CACHE_JOBS};
@@ -58,8 +59,6 @@ struct Job {
     agent: AgentId,
     ticket: CacheTicket,
     arrived_micros: u64,
-    /// Time at which it became active.
-    begun_micros: u64,
 }
 
 /// Stage of the active job.
@@ -68,19 +67,14 @@ enum Stage {
     /// The save has not begun.
     Saving,
     Exporting(Export),
-    Exported {
-        contents: Contents,
-        since_micros: u64,
+    /// A file is to be read, or written with these contents.
+    Queued {
+        contents: Option<Contents>,
+        end_micros: u64,
     },
-    /// The file of this many tokens is written.
-    Writing {
-        tokens: u32,
-        since_micros: u64,
-    },
-    /// The load has not begun.
-    Opening,
-    Reading {
-        since_micros: u64,
+    /// The file is read or written.
+    InFile {
+        end_micros: u64,
     },
     /// Contents and length of the file.
     Loaded(Contents, u64),
@@ -160,7 +154,7 @@ impl Transfers {
         Self {
             queue: VecDeque::new(),
             active: None,
-            worker: FileWorker::new(wakes),
+            worker: file_worker(wakes),
             binding: binding.map(Arc::new),
             seq: SeqId(seq),
             number: 0,
@@ -243,8 +237,7 @@ impl Core {
         match fault {
             Some(error) => ticket.fail(error),
             None => {
-                let (arrived_micros, begun_micros) = (now_micros, now_micros);
-                let job = Job { client, agent, ticket, arrived_micros, begun_micros };
+                let job = Job { client, agent, ticket, arrived_micros: now_micros };
                 self.transfers.queue.push_back(job);
             }
         }
@@ -338,10 +331,11 @@ impl Core {
     /// Makes the next job active. Returns `false` without one.
     fn begin_next(&mut self, now_micros: u64) -> bool {
         if self.transfers.active.is_none()
-            && let Some(mut job) = self.transfers.queue.pop_front()
+            && let Some(job) = self.transfers.queue.pop_front()
         {
-            job.begun_micros = now_micros;
-            let stage = if job.ticket.is_load() { Stage::Opening } else { Stage::Saving };
+            let to_read =
+                Stage::Queued { contents: None, end_micros: now_micros + MAX_READ_MICROS };
+            let stage = if job.ticket.is_load() { to_read } else { Stage::Saving };
             self.transfers.active = Some((job, stage));
         }
         self.transfers.active.is_some()
@@ -349,22 +343,21 @@ impl Core {
 
     /// Takes the result of a file job. Returns whether the active job ended with it.
     fn take_file(&mut self, done: FileDone) -> bool {
+        let Some((_, stage @ Stage::InFile { .. })) = &mut self.transfers.active else {
+            return false;
+        };
         if done.number != self.transfers.number {
             return false;
         }
-        let result = match (self.transfers.active.as_mut().map(|(_, stage)| stage), done.result) {
-            (Some(Stage::Writing { tokens, .. }), Ok(Done::Written(file_bytes, bytes))) => {
-                Ok((*tokens, file_bytes, bytes))
-            }
-            (Some(stage @ Stage::Reading { .. }), Ok(Done::Read(contents, file_bytes))) => {
+        let copied = match done.result {
+            Ok(Done::Written(copied)) => Ok(copied),
+            Ok(Done::Read(contents, file_bytes)) => {
                 *stage = Stage::Loaded(contents, file_bytes);
                 return false;
             }
-            (Some(Stage::Writing { .. } | Stage::Reading { .. }), Err(error)) => Err(error),
-            // The job was stopped meanwhile, and another one may be active.
-            _ => return false,
+            Err(error) => Err(error),
         };
-        self.end_transfer(result);
+        self.end_transfer(copied);
         true
     }
 
@@ -377,9 +370,9 @@ impl Core {
         };
         let owner = (job.client, job.agent);
         let (ticket, arrived_micros) = (job.ticket.clone(), job.arrived_micros);
-        let begun_micros = job.begun_micros;
-        let is_busy = self.transfers.worker.is_busy();
-        let before = std::mem::replace(stage, Stage::Opening);
+        let to_read = Stage::Queued { contents: None, end_micros: now_micros + MAX_READ_MICROS };
+        // A load that is interrupted in between reads its file again.
+        let before = std::mem::replace(stage, to_read);
         let (stage, progress) = match before {
             Stage::Saving => {
                 let end_micros = arrived_micros + MAX_SAVE_WAIT_MICROS;
@@ -401,42 +394,30 @@ impl Core {
                     let seq = self.transfers.seq.index();
                     self.kv.clear(seq);
                     self.kv.note_freed();
-                    let (contents, since_micros) = (export.contents, now_micros);
-                    (Stage::Exported { contents, since_micros }, Ok(Progress::Again))
+                    let contents = Some(export.contents);
+                    let end_micros = now_micros + MAX_READ_MICROS;
+                    (Stage::Queued { contents, end_micros }, Ok(Progress::Again))
                 } else {
                     (Stage::Exporting(export), progress)
                 }
             }
             // A file that was given up is still read or written.
-            Stage::Exported { contents, since_micros } if is_busy => {
-                let progress = wait(now_micros, since_micros + MAX_READ_MICROS);
-                (Stage::Exported { contents, since_micros }, progress)
+            Stage::Queued { contents, end_micros } if !self.transfers.worker.has_room() => {
+                (Stage::Queued { contents, end_micros }, wait(now_micros, end_micros))
             }
-            Stage::Exported { contents, .. } => {
-                let tokens = contents.tokens.len() as u32;
-                self.submit_file(ticket, Some(contents), binding)?;
-                (Stage::Writing { tokens, since_micros: now_micros }, Ok(Progress::Again))
+            Stage::Queued { contents, .. } => {
+                let max = if contents.is_some() { MAX_WRITE_MICROS } else { MAX_READ_MICROS };
+                self.submit_file(ticket, contents, binding)?;
+                (Stage::InFile { end_micros: now_micros + max }, Ok(Progress::Again))
             }
-            Stage::Opening if is_busy => {
-                (Stage::Opening, wait(now_micros, begun_micros + MAX_READ_MICROS))
-            }
-            Stage::Opening => {
-                self.submit_file(ticket, None, binding)?;
-                (Stage::Reading { since_micros: now_micros }, Ok(Progress::Again))
-            }
-            Stage::Writing { tokens, since_micros } => {
-                let progress = wait(now_micros, since_micros + MAX_WRITE_MICROS);
-                (Stage::Writing { tokens, since_micros }, progress)
-            }
-            Stage::Reading { since_micros } => {
-                let progress = wait(now_micros, since_micros + MAX_READ_MICROS);
-                (Stage::Reading { since_micros }, progress)
+            Stage::InFile { end_micros } => {
+                (Stage::InFile { end_micros }, wait(now_micros, end_micros))
             }
             Stage::Loaded(contents, file_bytes) => {
                 let copied = (contents.tokens.len() as u32, file_bytes, None);
                 match self.begin_import(owner, contents, file_bytes)? {
                     Some(import) => (Stage::Importing(import), Ok(Progress::Again)),
-                    None => (Stage::Opening, Ok(Progress::Done(copied))),
+                    None => (Stage::Saving, Ok(Progress::Done(copied))),
                 }
             }
             Stage::Importing(mut import) => {
@@ -459,7 +440,8 @@ impl Core {
         self.transfers.number += 1;
         let number = self.transfers.number;
         let job = FileJob { number, ticket, contents, binding };
-        self.transfers.worker.submit(job).map_err(Stop::Fail)
+        let failed = |error: io::Error| Stop::Fail(CacheError::Device(error.to_string()));
+        self.transfers.worker.submit(job).map_err(failed)
     }
 
     /// Whether no part may be enqueued until the budget changes.

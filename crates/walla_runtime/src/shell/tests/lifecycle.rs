@@ -119,6 +119,18 @@ fn engine_settings_apply_before_and_after_the_load() {
     let client = engine.client(Pacing::default()).unwrap();
     client.set_kv_tokens(640);
     eventually("set", || (heard() == [budget, Control::KvTokens(640)]).then_some(()));
+    // Reservations of clients add up, and end with them.
+    let other = engine.client(Pacing::default()).unwrap();
+    let is_reserved = |millis| {
+        let wanted = Control::Reserved(Duration::from_millis(millis));
+        eventually("reserved", || (heard().last() == Some(&wanted)).then_some(()));
+    };
+    for (of, millis, sum) in [(&client, 2, 2), (&other, 3, 5), (&client, 1, 4)] {
+        of.set_reserved(Duration::from_millis(millis));
+        is_reserved(sum);
+    }
+    drop(other);
+    is_reserved(1);
 }
 
 #[test]

@@ -21,12 +21,12 @@ fn forms() -> Vec<Form> {
         with_text: true,
         several: true,
         result_last: true,
-        ..ActionForm::TEXT
+        ..ActionForm::default()
     };
     let apart = ActionForm { with_text: false, several: false, ..natural };
     let actions = [
-        ActionForm::TEXT,
-        ActionForm { results: true, result_last: true, ..ActionForm::TEXT },
+        ActionForm::default(),
+        ActionForm { results: true, result_last: true, ..ActionForm::default() },
         natural,
         apart,
         ActionForm { with_text: false, needs_result: true, ..natural },
@@ -41,10 +41,11 @@ fn forms() -> Vec<Form> {
         agent_last: true,
         system_last: true,
         blanks: true,
-        actions: ActionForm::TEXT,
+        actions: ActionForm::default(),
     };
     let first = Form { system: SystemPlace::First, agent_first: false, ..open };
-    let forms = [open, first, Form { system: SystemPlace::First, ..Form::STRICT }, Form::STRICT];
+    let forms =
+        [open, first, Form { system: SystemPlace::First, ..Form::default() }, Form::default()];
     let with = |form: Form| actions.map(|actions| Form { actions, ..form });
     let all = forms.into_iter().flat_map(with);
     // A template that accepts repetitions counts nothing.

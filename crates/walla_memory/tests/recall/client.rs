@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use walla_recall::{AgentRecall, Entry, Memory, Recall, RecallClient, RecallOptions};
+use walla_memory::{AgentRecall, Entry, Memory, Recall, RecallClient, RecallOptions};
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, Capabilities, Command, EngineClient, EngineState, EngineStats,
     Event, FinishReason, Notes, Prompt, ReplyError, ReplyEvent, ReplyId, Speaker, TrySendError,

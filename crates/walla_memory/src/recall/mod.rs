@@ -1,4 +1,5 @@
-//! The handle of the thread.
+//! The thread that finds entries at each ask, and its handle. The rules are at the top of the
+//! crate.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,12 +10,26 @@ use atomic_waker::AtomicWaker;
 use crossbeam_queue::SegQueue;
 use walla_embed::Embedder;
 use walla_embed::answer::{Answer, Wanted, answer};
-use walla_memory::{SavedStore, Store};
 use walla_runtime::EngineClient;
 
-use crate::memory::Change;
-use crate::search::{Found, PendingSearch};
-use crate::{Memory, MemoryKey, RecallClient, RecallOptions, Search, UpdateError, worker};
+use crate::{SavedStore, Store, UpdateError};
+
+mod client;
+mod held;
+mod memory;
+mod mirror;
+mod options;
+mod search;
+mod vectors;
+mod worker;
+
+pub use client::RecallClient;
+pub use memory::{Memory, MemoryKey};
+pub use options::{AgentRecall, EXCHANGE_TAG, OBSERVATION_TAG, RecallOptions};
+pub use search::{Found, FoundEntry, PendingSearch, Search};
+
+use memory::Change;
+use worker::Job;
 
 /// A message to the thread.
 #[derive(Debug)]
@@ -22,7 +37,7 @@ pub(crate) enum Message {
     Change(MemoryKey, Change),
     /// Ends the index of a memory, and drops the host's entries.
     Close(MemoryKey, Option<Arc<Store>>),
-    Search(Search, Answer<Found>),
+    Search(Box<Job>),
     Save(MemoryKey, Answer<SavedStore>),
     Embedder(Option<Embedder>),
 }
@@ -96,6 +111,7 @@ impl Shared {
 
     /// Starts the thread, once.
     fn start(self: &Arc<Self>) {
+        // Most programs with this crate in their build have no memories: no thread for them.
         if self.is_started.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -209,11 +225,13 @@ impl Recall {
         }
         let (queued, most) =
             (shared.queued_bytes.load(Ordering::Relaxed), self.options().max_queued_bytes);
+        // Checked before, not with the new bytes: one memory may be larger than the limit.
         if queued > most {
             return Err(UpdateError::Full { queued, most });
         }
         let key = memory.key();
         for change in memory.changes_for(shared).drain(..) {
+            // Added before the thread can take it, so that the count is never below zero.
             shared.queued_bytes.fetch_add(change.bytes(), Ordering::Relaxed);
             shared.send(Message::Change(key, change));
         }
@@ -231,7 +249,7 @@ impl Recall {
         host: Option<Arc<AtomicWaker>>,
     ) -> Wanted<Found> {
         let (answer, wanted) = answer(host);
-        self.owner.0.send(Message::Search(search, answer));
+        self.owner.0.send(Message::Search(Box::new(Job::new(search, answer))));
         wanted
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use walla_embed::answer::Wanted;
 use walla_runtime::{AgentId, AskOptions, Command, Notes, Prompt, Speaker, Turn};
 
-use crate::search::{Found, searched};
+use super::search::{Found, searched};
 use crate::{AgentRecall, Search};
 
 /// Commands that can be held back, of all agents together. Each agent may hold back a few asks, as

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use walla_memory::{Query, Tags, Weights};
 use walla_runtime::Notes;
 
-use crate::MemoryKey;
+use crate::{MemoryKey, Query, Tags, Weights};
 
 /// Tag of entries that are exchanges of a conversation.
 pub const EXCHANGE_TAG: &str = "exchange";
@@ -25,8 +24,9 @@ pub struct RecallOptions {
     /// background, and are found by their words until then. Default: 16.
     pub max_fresh: usize,
     /// Computing time of the embedding model in each [frame](walla_runtime::EngineClient::frame).
-    /// While it has work, the budget of an engine on a CPU is lower by as much. `None`: no limit,
-    /// for hosts without frames. Default: 1 ms.
+    /// While it has work, the budget of each engine on a CPU is lower by as much, but at most by
+    /// half, so give it at most half of the budget. `None`: no limit, for hosts without frames.
+    /// Default: 1 ms.
     pub embed_budget: Option<Duration>,
     /// Time between frames that the embedding model grants itself while it has work, for hosts
     /// without frames. Default: none.

@@ -3,10 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use walla_memory::{Entry, EntryId, Store};
-
-use crate::memory::Change;
-use crate::options::{EXCHANGE_TAG, OBSERVATION_TAG};
+use super::memory::Change;
+use crate::{EXCHANGE_TAG, Entry, EntryId, OBSERVATION_TAG, Store};
 
 /// Entries from conversations whose order is known.
 const MAX_RECENT: usize = 64;
@@ -23,7 +21,7 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     /// Applies a change. `embeds`: there is an embedding model. A replaced memory is then prepared
-    /// for it ([`Vectors::prepare`](crate::vectors::Vectors::prepare)).
+    /// for it ([`Vectors::prepare`](super::vectors::Vectors::prepare)).
     pub fn apply(&mut self, change: Change, embeds: bool) {
         match change {
             Change::Replace(store) => {
@@ -37,6 +35,7 @@ impl Mirror {
             Change::Add(entry) => {
                 let is_recent = is_of_conversation(&entry);
                 // The host's copy has accepted it.
+                // Both copies evict alike, because eviction depends on the entries alone.
                 let Ok(added) = self.store.add(entry) else { return };
                 for (id, _) in added.evicted {
                     self.unembedded.remove(&id);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use walla_recall::{
+use walla_memory::{
     EXCHANGE_TAG, Entry, Memory, Recall, RecallOptions, Search, StoreLimits, UpdateError,
 };
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;
 
 use walla_embed::{EmbedError, Embedder, Embedding, Pending, Purpose, TrySubmitError};
-use walla_memory::EntryId;
 
-use crate::MemoryKey;
-use crate::mirror::Mirror;
+use super::mirror::Mirror;
+use crate::{EntryId, MemoryKey};
 
 /// Texts of one request in the background: a request is not interrupted, and a question waits for
 /// the one in work.
@@ -40,6 +39,7 @@ pub(crate) struct Vectors {
 impl Vectors {
     /// Changes the model.
     pub fn set(&mut self, embedder: Option<Embedder>, mirrors: &mut Mirrors) {
+        // Late vectors of the old model must not be stored among vectors of the new one.
         self.requests.clear();
         self.embedder = embedder;
         mirrors.values_mut().for_each(|mirror| self.prepare(mirror));
@@ -139,6 +139,7 @@ impl Vectors {
     /// Stores the vectors that have come. Returns whether there were any.
     pub fn store(&mut self, mirrors: &mut Mirrors, context: &mut Context<'_>) -> bool {
         let mut has_come = false;
+        // Only the first: results come in the order of their submission.
         while let Some(request) = self.requests.front_mut()
             && let std::task::Poll::Ready(result) =
                 Future::poll(std::pin::Pin::new(&mut request.pending), context)

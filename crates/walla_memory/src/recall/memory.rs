@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use walla_memory::{
+use super::Shared;
+use crate::{
     Added, Entry, EntryError, EntryId, LoadError, LoreError, SavedStore, Store, StoreLimits,
 };
-
-use crate::recall::Shared;
 
 /// Names a [`Memory`] in searches. A copy of a memory has another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +51,7 @@ impl Change {
 ///
 /// # Examples
 /// ```
-/// use walla_recall::{Entry, Memory, StoreLimits};
+/// use walla_memory::{Entry, Memory, StoreLimits};
 ///
 /// let mut memory = Memory::new(StoreLimits { max_entries: 2, ..StoreLimits::default() });
 /// for (text, importance) in [("The player paid.", 0.9), ("It rained.", 0.1)] {
@@ -60,7 +59,7 @@ impl Change {
 /// }
 /// let added = memory.add(Entry::new("Odo left."))?;
 /// assert_eq!(&*added.evicted[0].1.text, "It rained.", "the least important one");
-/// # Ok::<(), walla_recall::EntryError>(())
+/// # Ok::<(), walla_memory::EntryError>(())
 /// ```
 ///
 /// [`Recall::update`]: crate::Recall::update
@@ -85,7 +84,7 @@ impl Memory {
         Self::of(Store::without_index(limits).into())
     }
 
-    /// The entries of a [lore text](walla_memory::Store::from_lore_text).
+    /// The entries of a [lore text](crate::Store::from_lore_text).
     ///
     /// # Errors
     /// [`LoreError`], which names the line.
@@ -93,7 +92,7 @@ impl Memory {
         Store::unindexed_lore_text(text, StoreLimits::lore()).map(|store| Self::of(store.into()))
     }
 
-    /// The entries of a [lore file in JSON](walla_memory::Store::from_lore_json).
+    /// The entries of a [lore file in JSON](crate::Store::from_lore_json).
     ///
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
@@ -137,6 +136,7 @@ impl Memory {
     /// # Errors
     /// [`EntryError`]: the entry is invalid, or exceeds the limits alone. The memory is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
+        // Zero is the time of an entry that states none: see the docs of `add`.
         if !entry.time.is_zero() {
             return self.insert(entry);
         }
@@ -265,6 +265,7 @@ impl Memory {
     pub(crate) fn changes_for(&mut self, shared: &Arc<Shared>) -> &mut Vec<Change> {
         self.date(shared.now());
         if !self.is_known_to(shared) {
+            // Another service has an index of it, which nothing would remove later.
             self.forget(None);
             self.changes.push(Change::Replace(Arc::clone(&self.store)));
             if self.store.vectors_len() > 0 {
@@ -310,6 +311,7 @@ impl PartialEq for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        // The thread drops them: freeing a large lore takes longer than a frame may.
         let entries = std::mem::take(&mut self.store);
         self.forget(Some(entries));
     }

@@ -1,19 +1,18 @@
 //! An engine's client whose agents have memories.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
-use walla_device::DeviceKind;
 use walla_runtime::{
     AgentId, Capabilities, Command, Engine, EngineClient, EngineState, EngineStats, Event,
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
+use super::held::{Agents, Held, Known, MAX_HELD, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.
@@ -46,29 +45,8 @@ struct Inner {
     /// Ends of asks that the engine never received.
     ends: Mutex<VecDeque<Event>>,
     waker: Arc<AtomicWaker>,
-    /// Locked while the budget is read and set, so that no change of the host is lost.
-    divided: Mutex<Option<Divided>>,
-}
-
-/// A frame budget that is divided with the embedding model: the engine has the rest, so the budget
-/// of the host is here.
-#[derive(Clone, Copy, Debug)]
-struct Divided {
-    host: FrameBudget,
-    left: Duration,
-}
-
-impl Divided {
-    /// `None`: there is no budget, or it is a pause.
-    fn new(host: FrameBudget, part: Duration) -> Option<Self> {
-        let total = host.of_device(false).filter(|total| !total.is_zero())?;
-        // A budget of zero is a pause.
-        Some(Self { host, left: total.saturating_sub(part).max(total / 2) })
-    }
-
-    fn is(self, budget: Option<FrameBudget>) -> bool {
-        budget == Some(FrameBudget::Time(self.left))
-    }
+    /// Whether the client has reserved time for the embedding model.
+    is_reserved: AtomicBool,
 }
 
 impl RecallClient {
@@ -79,7 +57,7 @@ impl RecallClient {
             agents: Mutex::default(),
             ends: Mutex::default(),
             waker: Arc::new(AtomicWaker::new()),
-            divided: Mutex::default(),
+            is_reserved: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -127,10 +105,6 @@ impl Inner {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn divided(&self) -> MutexGuard<'_, Option<Divided>> {
-        self.divided.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends the asks whose searches have ended, and what waits behind them.
     fn release(&self, agents: &mut Agents) {
         if agents.held == 0 {
@@ -173,6 +147,8 @@ impl Inner {
                 Held::Ask { command, recall, mut wanted, until } => match wanted.try_take() {
                     Some(Ok(found)) => with_notes(command, &recall, &found),
                     Some(Err(_)) => command,
+                    // The command behind it ends this reply: waiting for a search would only delay
+                    // both.
                     None if at_once => command,
                     None if until.is_none_or(|until| Instant::now() < until) => {
                         of_agent.held.push_front(Held::Ask { command, recall, wanted, until });
@@ -192,6 +168,7 @@ impl Inner {
             match self.client.try_send(command) {
                 Ok(()) => {}
                 Err(TrySendError::Full(command)) => {
+                    // In front again: nothing of this agent may overtake it.
                     of_agent.held.push_front(match fork {
                         Some(is_sent) => Held::Fork { command, is_sent },
                         None => Held::Other(command),
@@ -201,6 +178,7 @@ impl Inner {
                 Err(TrySendError::Closed(command)) => self.end(command),
             }
             *held -= 1;
+            // Only now: the engine must know the copy before the first command of the copy.
             if let Some(is_sent) = fork {
                 is_sent.store(true, Ordering::Relaxed);
             }
@@ -223,31 +201,12 @@ impl Inner {
         ends.push_back(Event { agent, reply_id, what });
     }
 
-    /// Divides the frame budget with the embedding model while that has work, if the engine uses
-    /// the same processor.
-    fn divide_budget(&self) {
+    /// Reserves the embedding model's part of the frame budget while that has work.
+    fn reserve(&self) {
         let Some(part) = self.recall.options().embed_budget else { return };
-        let mut divided = self.divided();
         let is_embedding = self.recall.is_embedding();
-        if divided.is_none() && !is_embedding {
-            return;
-        }
-        let model = self.client.local().and_then(Engine::model);
-        if model.is_none_or(|model| model.device.kind != DeviceKind::Cpu) {
-            return;
-        }
-        // The budget that was set last: the engine's thread may not have it yet.
-        let current = self.client.budget();
-        // Unless another owner of the engine has set another one.
-        let known = divided.take().filter(|of| of.is(current));
-        if is_embedding {
-            *divided = known.or_else(|| {
-                let of = Divided::new(current?, part)?;
-                self.client.set_budget(FrameBudget::Time(of.left));
-                Some(of)
-            });
-        } else if let Some(of) = known {
-            self.client.set_budget(of.host);
+        if self.is_reserved.swap(is_embedding, Ordering::Relaxed) != is_embedding {
+            self.client.set_reserved(if is_embedding { part } else { Duration::ZERO });
         }
     }
 }
@@ -264,6 +223,8 @@ impl EngineClient for RecallClient {
             return self.inner.client.try_send(command);
         }
         if ends_waits(&command) {
+            // The asks go first, without notes: the engine cannot cancel a reply that it does not
+            // know.
             if self.inner.release_agent(&mut agents, id, true).is_err() {
                 return Err(TrySendError::Full(command));
             }
@@ -286,6 +247,7 @@ impl EngineClient for RecallClient {
         };
         known.observe(&command);
         let search = known.search(&command, now);
+        // A command without a search passes only if no earlier one of its agent waits.
         let passes = search.is_none() && known.held.is_empty();
         if passes {
             agents.copy_texts(&command);
@@ -294,6 +256,7 @@ impl EngineClient for RecallClient {
         if held >= MAX_HELD {
             return Err(TrySendError::Full(command));
         }
+        // Otherwise it would be held for an engine that never answers, and its refusal come late.
         if self.inner.client.state().is_over() {
             return Err(TrySendError::Closed(command));
         }
@@ -324,8 +287,9 @@ impl EngineClient for RecallClient {
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         self.inner.release(&mut self.inner.agents());
+        // A host without frames reserves it here, all others in `frame`.
         if self.inner.recall.options().frame_time.is_some() {
-            self.inner.divide_budget();
+            self.inner.reserve();
         }
         let before = events.len();
         {
@@ -339,7 +303,7 @@ impl EngineClient for RecallClient {
 
     fn frame(&self) {
         self.inner.release(&mut self.inner.agents());
-        self.inner.divide_budget();
+        self.inner.reserve();
         self.inner.recall.frame();
         self.inner.client.frame();
     }
@@ -369,22 +333,19 @@ impl EngineClient for RecallClient {
     }
 
     fn set_budget(&self, budget: FrameBudget) {
-        let mut divided = self.inner.divided();
-        *divided = None;
         self.inner.client.set_budget(budget);
     }
 
     fn budget(&self) -> Option<FrameBudget> {
-        let divided = self.inner.divided();
-        let current = self.inner.client.budget();
-        divided.filter(|of| of.is(current)).map_or(current, |of| Some(of.host))
+        self.inner.client.budget()
     }
 
     fn max_wait(&self) -> Option<Duration> {
         let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
-        let is_divided = || options.frame_time.is_some() && self.inner.divided().is_some();
-        let until = (is_held || is_divided())
+        // Nothing else wakes a host without frames when the embedding model has ended its work.
+        let is_reserved = self.inner.is_reserved.load(Ordering::Relaxed);
+        let until = (is_held || (options.frame_time.is_some() && is_reserved))
             .then(|| options.max_time.clamp(Duration::from_millis(1), Duration::from_millis(100)));
         [until, self.inner.client.max_wait()].into_iter().flatten().min()
     }

@@ -11,15 +11,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use walla_embed::Pending;
 use walla_embed::answer::{Answer, thread_waker};
-use walla_memory::{Hit, Query, SearchError, Store, search};
+use walla_embed::{Embedder, Pending};
 
-use crate::memory::Change;
-use crate::recall::{Message, Shared};
-use crate::search::{Found, FoundEntry};
-use crate::vectors::{Mirrors, QueueFull, Vectors};
-use crate::{MemoryKey, Search};
+use super::memory::Change;
+use super::vectors::{Mirrors, QueueFull, Vectors};
+use super::{Message, Shared};
+use crate::{Found, FoundEntry, Hit, MemoryKey, Query, Search, SearchError, Store, search};
 
 /// Time after which a search tries again if the queue of the embedding model is full: others may
 /// use the model too, and their requests do not wake this thread.
@@ -35,7 +33,8 @@ impl Drop for End<'_> {
 }
 
 /// A search in the queue.
-struct Job {
+#[derive(Debug)]
+pub(crate) struct Job {
     search: Search,
     answer: Answer<Found>,
     since: Instant,
@@ -44,12 +43,10 @@ struct Job {
     question: Option<Pending>,
 }
 
-/// A message that was not handled yet.
-enum Item {
-    Change(MemoryKey, Change),
-    Close(MemoryKey),
-    Save(MemoryKey, Answer<walla_memory::SavedStore>),
-    Search(Box<Job>),
+impl Job {
+    pub fn new(search: Search, answer: Answer<Found>) -> Self {
+        Self { search, answer, since: Instant::now(), is_begun: false, question: None }
+    }
 }
 
 pub(crate) fn run(shared: &Arc<Shared>) {
@@ -64,7 +61,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         is_queue_full: false,
     };
     while !shared.stop.load(Ordering::SeqCst) {
-        worker.receive();
+        worker.items.extend(std::iter::from_fn(|| shared.next()));
         let wait = worker.advance(&mut context);
         worker.count();
         match wait {
@@ -78,36 +75,18 @@ struct Worker<'a> {
     shared: &'a Shared,
     mirrors: Mirrors,
     vectors: Vectors,
-    items: VecDeque<Item>,
+    /// Messages that were not handled yet, in order.
+    items: VecDeque<Message>,
     /// The embedding model has refused a request of a search in this pass.
     is_queue_full: bool,
 }
 
 impl Worker<'_> {
-    fn receive(&mut self) {
-        while let Some(message) = self.shared.next() {
-            self.items.push_back(match message {
-                Message::Change(key, change) => Item::Change(key, change),
-                Message::Close(key, _entries) => Item::Close(key),
-                Message::Save(key, answer) => Item::Save(key, answer),
-                Message::Search(search, answer) => {
-                    let (since, is_begun, question) = (Instant::now(), false, None);
-                    Item::Search(Box::new(Job { search, answer, since, is_begun, question }))
-                }
-                Message::Embedder(embedder) => {
-                    self.vectors.set(embedder, &mut self.mirrors);
-                    self.begin_again();
-                    continue;
-                }
-            });
-        }
-    }
-
-    /// Searches in the queue request their vectors again: vectors of another model cannot be
-    /// compared.
-    fn begin_again(&mut self) {
-        for item in &mut self.items {
-            if let Item::Search(job) = item {
+    /// Searches that wait request their vectors again: vectors of another model cannot be compared.
+    fn set_embedder(&mut self, embedder: Option<Embedder>, waiting: &mut VecDeque<Message>) {
+        self.vectors.set(embedder, &mut self.mirrors);
+        for item in waiting {
+            if let Message::Search(job) = item {
                 (job.is_begun, job.question) = (false, None);
             }
         }
@@ -118,41 +97,44 @@ impl Worker<'_> {
     fn advance(&mut self, context: &mut Context<'_>) -> Option<Duration> {
         self.vectors.store(&mut self.mirrors, context);
         self.is_queue_full = false;
+        // Rule 2: a waiting search delays changes of the memories that it reads, and such a change
+        // delays the searches behind it. So each search sees exactly the changes before it.
         // Memories that a waiting search reads, and memories with changes that wait for it.
         let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
         let mut waiting = VecDeque::new();
         let mut wait: Option<Duration> = None;
         for item in std::mem::take(&mut self.items) {
             match item {
-                Item::Change(key, change) => {
+                Message::Change(key, change) => {
                     if read.contains(&key) {
                         written.insert(key);
-                        waiting.push_back(Item::Change(key, change));
+                        waiting.push_back(Message::Change(key, change));
                     } else {
                         self.apply(key, change);
                     }
                 }
-                Item::Close(key) => {
+                Message::Close(key, entries) => {
                     if read.contains(&key) {
                         written.insert(key);
-                        waiting.push_back(Item::Close(key));
+                        waiting.push_back(Message::Close(key, entries));
                     } else {
                         self.mirrors.remove(&key);
                     }
                 }
-                Item::Save(key, answer) => {
+                Message::Save(key, answer) => {
                     if written.contains(&key) {
-                        waiting.push_back(Item::Save(key, answer));
+                        waiting.push_back(Message::Save(key, answer));
                     } else if let Some(mirror) = self.mirrors.get(&key) {
                         answer.send(mirror.store.save(true));
                     }
                 }
-                Item::Search(job) => {
+                Message::Embedder(embedder) => self.set_embedder(embedder, &mut waiting),
+                Message::Search(job) => {
                     let is_blocked = job.search.memories.iter().any(|key| written.contains(key));
                     if let Some((job, left)) = self.advance_search(job, is_blocked, context) {
                         read.extend(job.search.memories.iter().copied());
                         wait = Some(wait.map_or(left, |wait| wait.min(left)));
-                        waiting.push_back(Item::Search(job));
+                        waiting.push_back(Message::Search(job));
                     }
                 }
             }
@@ -187,6 +169,7 @@ impl Worker<'_> {
         if job.answer.is_unwanted() {
             return None;
         }
+        // From the ask on, so that time in the queue counts too.
         let left = self.shared.options.max_vector_time().saturating_sub(job.since.elapsed());
         if is_blocked && !left.is_zero() {
             return Some((job, left));
@@ -196,6 +179,7 @@ impl Worker<'_> {
             if !self.is_queue_full && self.request_vectors(&mut job).is_err() {
                 self.is_queue_full = true;
             }
+            // Without time left it uses words alone.
             if self.is_queue_full && !left.is_zero() {
                 return Some((job, left.min(QUEUE_RETRY)));
             }
@@ -215,6 +199,7 @@ impl Worker<'_> {
         if self.vectors.is_some() && vector.is_none() {
             self.shared.counters.without_vector.fetch_add(1, Ordering::Relaxed);
         }
+        // Behind the wait for the vector: the counter is the cost of the search alone.
         let begin = Instant::now();
         let found = self.search(&job.search, vector.as_ref().map(|of| &of.vector[..]));
         let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -255,6 +240,7 @@ impl Worker<'_> {
         let hits = match search(&stores, &query) {
             Err(SearchError::Vector { error, .. }) => {
                 tracing::warn!(target: "walla::memory", %error, "a search uses words alone");
+                // One vector that does not fit must not end the search: words still find entries.
                 query.vector = None;
                 search(&stores, &query)
             }

@@ -6,9 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use walla_embed::answer::{Gone, Wanted};
-use walla_memory::{Entry, EntryId, Query, Tags, Weights};
 
-use crate::MemoryKey;
+use crate::{Entry, EntryId, MemoryKey, Query, Tags, Weights};
 
 /// A search of a host. An ask of an [agent with memories](crate::RecallClient::set_agent) searches
 /// by itself.
@@ -38,6 +37,7 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// The part of a text that is searched.
 pub(crate) fn searched(text: &str) -> Arc<str> {
+    // A pasted page would cost an embedding model its whole budget.
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].into()
 }
 

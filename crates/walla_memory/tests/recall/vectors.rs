@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use walla_embed::{Embedder, EmbedderOptions};
-use walla_recall::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
+use walla_memory::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
 
 /// Longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
@@ -93,7 +93,7 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
         drop(store.add(Entry::new(text)).unwrap());
     }
     store.set_vector_model(&format!("{:016x}", model.model_hash())).unwrap();
-    store.set_vector(walla_recall::EntryId::new(0), &[1.0, 0.0]).unwrap();
+    store.set_vector(walla_memory::EntryId::new(0), &[1.0, 0.0]).unwrap();
     let recall = Recall::new(patient());
     recall.set_embedder(Some(model));
     let mut memory = Memory::load(&store.save(true), StoreLimits::default()).unwrap();
