@@ -60,7 +60,8 @@ const PLATFORMS: &[Platform] = &[
 ];
 
 /// Type checks of CI.
-const CI: &[(&str, &str)] = &[("macos", "aarch64-apple-darwin"), ("windows", "x86_64-pc-windows-gnu")];
+const CI: &[(&str, &str)] =
+    &[("macos", "aarch64-apple-darwin"), ("windows", "x86_64-pc-windows-gnu")];
 
 /// Prepares and tries the named platforms, or all.
 ///
@@ -72,7 +73,8 @@ pub fn run(names: &[String]) -> Result<(), String> {
         let all: Vec<_> = PLATFORMS.iter().map(|platform| platform.name).collect();
         return Err(format!("no platform is named {name:?}: {}", all.join(", ")));
     }
-    let wanted = |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);
+    let wanted =
+        |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);
     let platforms: Vec<&Platform> = PLATFORMS.iter().filter(wanted).collect();
     let environment = prepare(&platforms.iter().map(|its| its.name).collect::<Vec<_>>(), false)?;
     let mut failed = Vec::new();
