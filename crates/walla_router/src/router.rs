@@ -397,7 +397,7 @@ impl EngineClient for Router {
 
     /// From each engine on the processor.
     fn set_reserved(&self, time: Duration) {
-        let mut locked = self.lock();
+        let mut locked = self.engines.lock();
         locked.state.reserved = time;
         for child in &locked.state.children {
             child.client.set_reserved(time);
