@@ -147,7 +147,8 @@ mod tests {
                 // Windows may refuse to open a file that is being replaced.
                 match fs::read_to_string(&path) {
                     Ok(found) => assert!(texts.contains(&found)),
-                    Err(error) => assert!(cfg!(windows), "{error}"),
+                    Err(_) if cfg!(windows) => {}
+                    Err(error) => panic!("{error}"),
                 }
             }
         });
