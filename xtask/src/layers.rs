@@ -106,11 +106,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    (
-        "walla_embed",
-        5,
-        &["atomic-waker", "crossbeam-queue", "libc", "pollster", "thiserror", "tracing"],
-    ),
+    ("walla_embed", 5, &["atomic-waker", "crossbeam-queue", "pollster", "thiserror", "tracing"]),
     (
         "walla_grammar",
         2,
@@ -118,7 +114,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
-    ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
+    ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc", "sysinfo", "windows-sys"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["serde", "thiserror"]),

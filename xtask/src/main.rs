@@ -12,6 +12,8 @@
 //! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
 //! - `cargo xtask format`: checks the format of the CUDA sources (`.clang-format`).
 //! - `cargo xtask package`: packages all published crates and checks their sizes.
+//! - `cargo xtask platforms [NAME …]`: type checks, and tests in an emulator, for Windows, Arm64,
+//!   macOS and WebAssembly; needs Debian 12 and root.
 //! - `cargo xtask layers`: checks that crates depend only on crates of a lower layer.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
 //!   emulator, without a GPU.
@@ -34,6 +36,7 @@ mod matrix;
 mod minilm;
 mod package;
 mod paths;
+mod platforms;
 mod python;
 mod real_model;
 mod width;
@@ -43,7 +46,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | matrix | paths | width | format | \
-                     package | \
+                     package | platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
 
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Some("width") => width::check(),
         Some("format") => clang_format::check(),
         Some("package") => package::check(),
+        Some("platforms") => platforms::run(&arguments[1..]),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
         Some("minilm") => minilm::run_tests(),
@@ -93,6 +97,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     dependencies::check()?;
     dependencies::deny()?;
     where_installed()?;
+    platforms::ci()?;
     // Without a compiler, the images are checked by hash only.
     if is_full {
         kernels::run(&["--fetch".to_owned()])?;

@@ -277,6 +277,8 @@ pub mod prelude {
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../README.md")]
+    struct Package;
     #[doc = include_str!("../../../docs/actions.md")]
     struct Actions;
     #[doc = include_str!("../../../docs/agents.md")]

@@ -18,6 +18,8 @@ mod refusals;
 mod replay;
 #[path = "cli/generation.rs"]
 mod reply_id;
+#[path = "cli/signals.rs"]
+mod signals;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "cli/templates.rs"]

@@ -36,6 +36,14 @@ mod sync {
         thread,
     };
 
+    /// The model's threads have no priorities.
+    pub(crate) fn spawn(
+        name: impl Into<String>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name(name.into()).spawn(work)
+    }
+
     /// Model of `crossbeam_utils::sync::Parker`, which loom does not know.
     pub(crate) struct Parker {
         unparker: Unparker,

@@ -28,7 +28,8 @@ use crate::machine::Machine;
 use crate::parker::{park_in_until, park_until};
 use crate::ring::Ring;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Parker, Unparker, spin_until, thread,
+    Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Parker, Unparker, spawn, spin_until,
+    thread,
 };
 
 /// Time for which the executor spins before it sleeps: the commands of one step follow in quick
@@ -130,8 +131,7 @@ impl Executor {
             None
         } else {
             let shared = Arc::clone(&shared);
-            let builder = thread::Builder::new().name("walla-cpu-0".to_owned());
-            Some(builder.spawn(move || shared.serve())?)
+            Some(spawn("walla-cpu-0", move || shared.serve())?)
         };
         Ok(Self { shared, thread, parker, pushed: 0 })
     }

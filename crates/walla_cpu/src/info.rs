@@ -1,7 +1,7 @@
 use walla_device::{DeviceInfo, DeviceKind};
 
 use crate::options::{CpuOptions, Variant};
-use crate::system::SystemMemory;
+use crate::system::{SystemMemory, processor_name};
 
 /// The information about a device with these options.
 pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
@@ -18,11 +18,4 @@ pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
         memory_free_bytes: free.into_iter().chain(ceiling).min(),
         gpu: None,
     }
-}
-
-fn processor_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    let name = line.and_then(|rest| rest.split_once(':')).map(|(_, name)| name.trim());
-    name.filter(|name| !name.is_empty()).unwrap_or(std::env::consts::ARCH).to_owned()
 }

@@ -89,6 +89,8 @@ macro_rules! math_kernels {
                 math::$kernel($($arg),*)
             }
 
+            // On x86-64 it would be compiled without a fused multiply-add.
+            #[cfg(not(target_arch = "x86_64"))]
             if variant == Variant::Neon {
                 return math::$kernel($($arg),*);
             }

@@ -57,6 +57,7 @@ mod options;
 mod panels;
 mod parker;
 mod pool;
+pub mod priority;
 mod quantize;
 mod retry;
 mod ring;

@@ -53,7 +53,7 @@ use crate::parker::{park_in_until, park_until};
 use crate::retry::{Balance, Retry, Verdict};
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CachePadded, Instant, Ordering, Parker,
-    Unparker, leave_processor, processor, spin_until, thread,
+    Unparker, leave_processor, processor, spawn, spin_until, thread,
 };
 use crate::tile::{Grid, Tile};
 use crate::work::ThreadCosts;
@@ -295,8 +295,8 @@ impl Pool {
                 .map(|other| (other, pool.helpers[threads - 1 - other].thread.thread().clone()))
                 .collect();
             let shared = Arc::clone(&pool.shared);
-            let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
-            let thread = builder.spawn(move || shared.serve(worker, &others))?;
+            let name = format!("walla-cpu-{worker}");
+            let thread = spawn(name, move || shared.serve(worker, &others))?;
             pool.helpers.push(Helper { thread, retry: Cell::new(Retry::of_displaced()) });
         }
         pool.helpers.reverse();

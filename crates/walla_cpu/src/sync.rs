@@ -13,6 +13,7 @@ pub(crate) use std::{
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use crossbeam_utils::sync::{Parker, Unparker};
 
+pub(crate) use crate::priority::spawn;
 pub(crate) use crate::system::{leave_processor, processor};
 
 /// Polls `ready` for about `time`, with spin hints between.

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use walla_cpu::priority::ThreadClass;
 use walla_model::Gguf;
 use walla_model::embedding::Pooling;
 
@@ -14,7 +15,7 @@ use crate::options::{EmbedderOptions, Purpose};
 use crate::pending::Pending;
 use crate::queue::Shared;
 use crate::text::Embedding;
-use crate::{load, priority, worker};
+use crate::{load, worker};
 
 /// Properties of a loaded model.
 #[derive(Debug)]
@@ -75,9 +76,9 @@ impl Embedder {
         let threads_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("walla-embed".to_owned());
         let thread = thread.spawn(move || {
-            if options.low_priority {
-                // Before the threads of the model are started, which inherit it.
-                priority::lower();
+            // Before the threads of the model are started, which inherit it.
+            if options.low_priority && !ThreadClass::Embedder.enter() {
+                tracing::debug!("the embedder's thread keeps its priority");
             }
             let model = match load_in_thread(&file, options) {
                 Ok((model, info)) => {

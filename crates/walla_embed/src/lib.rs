@@ -45,7 +45,6 @@ mod load;
 mod model;
 mod options;
 mod pending;
-mod priority;
 mod queue;
 mod text;
 mod worker;

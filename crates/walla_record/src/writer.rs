@@ -39,7 +39,11 @@ pub(crate) fn create(path: &Path) -> Result<File, RecordError> {
     // Others may read a recording in progress, but not write it.
     #[cfg(windows)]
     std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 1);
-    let mut file = options.open(path).map_err(failed)?;
+    let mut file = options.open(path).map_err(|source| match source.raw_os_error() {
+        // ERROR_SHARING_VIOLATION: another program or recorder writes it.
+        Some(32) if cfg!(windows) => RecordError::InUse { path: path.to_owned() },
+        _ => failed(source),
+    })?;
     let is_file = file.metadata().map_err(failed)?.is_file();
     // Only advisory, so that others may read it. Some file systems have no locks.
     #[cfg(unix)]

@@ -2,8 +2,9 @@
 //! while the weights are loaded, or by the first constrained reply.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
+use walla_cpu::priority::spawn;
 use walla_grammar::{Compiler, CompilerOptions, Vocabulary, VocabularyError};
 use walla_model::tokenizer::Tokenizer;
 
@@ -34,7 +35,7 @@ impl Shared {
         let compiler = self.compiler.get_or_init(|| {
             #[cfg(test)]
             if let Ok(mut builders) = self.builders.lock() {
-                builders.push(thread::current().name().unwrap_or_default().to_owned());
+                builders.push(std::thread::current().name().unwrap_or_default().to_owned());
             }
             let vocabulary = Vocabulary::new(Arc::clone(&self.tokenizer));
             let options = CompilerOptions::default();
@@ -66,7 +67,7 @@ impl ConstraintCompiler {
             // Replies report the error.
             let _prepared = shared.compiler();
         };
-        let thread = thread::Builder::new().name("walla-tables".into()).spawn(work);
+        let thread = spawn("walla-tables", work);
         match thread {
             Ok(thread) => *self.thread() = Some(thread),
             Err(error) => {
@@ -125,7 +126,7 @@ mod tests {
         compiler.prepare();
         compiler.wait();
         assert!(compiler.prepared().is_some(), "before anything needs them");
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let shared = compiler.get().expect("a usable vocabulary");

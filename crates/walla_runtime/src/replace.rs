@@ -36,7 +36,7 @@ pub(crate) fn replace<T, E>(
     });
     drop(file);
     let written = written.and_then(|written| {
-        fs::rename(&beside, &path).map_err(&io)?;
+        rename(&beside, &path).map_err(&io)?;
         Ok(written)
     });
     if written.is_ok() {
@@ -47,6 +47,33 @@ pub(crate) fn replace<T, E>(
         let _removed = fs::remove_file(&beside);
     }
     written
+}
+
+#[cfg(not(windows))]
+use fs::rename;
+
+/// Renames over an existing file. Windows refuses this while another program, such as a scanner of
+/// viruses, or another thread has one of the files open, which takes moments.
+#[cfg(windows)]
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    use std::time::{Duration, Instant};
+
+    /// Time after which a refusal is an error.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const ACCESS_DENIED: i32 = 5;
+    const SHARING_VIOLATION: i32 = 32;
+    let begin = Instant::now();
+    loop {
+        match fs::rename(from, to) {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(ACCESS_DENIED | SHARING_VIOLATION))
+                    && begin.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Stores the name of a file. Some file systems cannot store a folder and refuse it; the file is
@@ -103,6 +130,43 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(write(&folder.path().join("none/file"), "x").is_err());
+    }
+
+    #[test]
+    fn readers_and_other_writers_find_whole_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let texts = ["one", "two"].map(|text| text.repeat(10_000));
+        write(&path, &texts[0]).unwrap();
+        std::thread::scope(|scope| {
+            let writers = texts.each_ref().map(|text| {
+                let path = &path;
+                scope.spawn(move || (0..50).for_each(|_| write(path, text).unwrap()))
+            });
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                // Windows may refuse to open a file that is being replaced.
+                match fs::read_to_string(&path) {
+                    Ok(found) => assert!(texts.contains(&found)),
+                    Err(_) if cfg!(windows) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn a_file_that_stays_open_alone_is_an_error() {
+        use std::os::windows::fs::OpenOptionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write(&path, "one").unwrap();
+        let open = File::options().read(true).share_mode(0).open(&path).unwrap();
+        assert!(write(&path, "two").is_err());
+        drop(open);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[cfg(unix)]

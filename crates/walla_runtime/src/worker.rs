@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::thread::{self, Thread};
+use std::thread::Thread;
+
+use walla_cpu::priority::spawn;
 
 /// Runs jobs `J` in order, with a context `C`: on a thread, or in the call in tests that need
 /// identical runs.
@@ -78,7 +80,7 @@ where
                 wakes.unpark();
             }
         };
-        thread::Builder::new().name(self.name.into()).spawn(work)?;
+        spawn(self.name, work)?;
         self.channel = Some((jobs, collected));
         Ok(())
     }
@@ -130,6 +132,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::Duration;
 
     use super::*;

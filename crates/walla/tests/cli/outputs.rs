@@ -1,7 +1,5 @@
 //! Output files: a failure leaves the previous file as it was, and no output replaces an input.
 
-use std::path::Path;
-
 use crate::command::{run, succeed, tiny};
 use crate::refusals::refused;
 
@@ -113,6 +111,8 @@ fn a_complete_file_replaces_the_previous_one() {
 #[cfg(unix)]
 fn the_target_keeps_its_file_type() {
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     let place = Place::new();
     let model = place.path("m.gguf");
     let logits = |out: &str| {

@@ -214,7 +214,6 @@ fn tokens_outside_the_vocabulary_are_refused() {
 
 /// A closed pipe in `walla … | head` is neither a failure nor reported.
 #[test]
-#[cfg(unix)]
 fn a_closed_output_pipe_is_no_failure() {
     let model = tiny();
     for arguments in [vec!["inspect", model], vec!["devices"], vec!["tokenize", model, "x"]] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use walla_embed::{EmbedError, EmbedderOptions, Purpose, TrySubmitError};
 
-use crate::common::{embed, load};
+use crate::common::load;
 use crate::own_thread::waits;
 
 fn some(count: usize) -> Vec<String> {
@@ -102,7 +102,7 @@ fn memory_and_threads_do_not_grow_with_models_and_texts() {
     };
     let round = || {
         let embedder = load("bert-cls-q8_0", EmbedderOptions { threads: 2, ..Default::default() });
-        let found = embed(&embedder, some(500));
+        let found = crate::common::embed(&embedder, some(500));
         assert_eq!(found.len(), 500);
         embedder.close();
     };

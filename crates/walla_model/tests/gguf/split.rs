@@ -320,10 +320,13 @@ fn changes_of_every_part_are_errors_that_name_it() {
         // The same contents again.
         fs::write(&path, &whole).unwrap();
         assert_eq!(kept.open().unwrap().tensor_bytes(last).unwrap(), bytes);
-        // A rename of another file over the part, and its removal, have no effect.
-        fs::write(parts.folder.path().join("new"), b"new").unwrap();
-        fs::rename(parts.folder.path().join("new"), &path).unwrap();
-        assert_eq!(gguf.tensor_bytes(last).unwrap(), bytes);
+        // A rename of another file over the part, and its removal, have no effect. Wine 8 knows no
+        // renames over open files.
+        if cfg!(not(windows)) {
+            fs::write(parts.folder.path().join("new"), b"new").unwrap();
+            fs::rename(parts.folder.path().join("new"), &path).unwrap();
+            assert_eq!(gguf.tensor_bytes(last).unwrap(), bytes);
+        }
         fs::remove_file(&path).unwrap();
         assert_eq!(kept.open().unwrap().tensor_bytes(last).unwrap(), bytes);
         assert_eq!(kept.open().unwrap().parts(), 3);

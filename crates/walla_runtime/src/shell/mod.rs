@@ -48,7 +48,6 @@ mod controls;
 mod engine;
 mod heartbeat;
 mod memory;
-mod priority;
 mod shared;
 mod shutdown;
 mod start;

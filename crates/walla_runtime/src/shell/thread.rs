@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use walla_cpu::priority::ThreadClass;
+
 use super::cadence::{Cadence, Rest};
 use super::client_slots::{COMMANDS_PER_ROUND, ClientChange, Collected};
 use super::heartbeat::Phase;
@@ -38,7 +40,9 @@ fn run_device_thread<C: EngineCore>(
     clock: &Clock,
     loader: impl Loader<C>,
 ) {
-    super::priority::yield_to_host();
+    if !ThreadClass::Engine.enter() {
+        tracing::debug!("the device thread keeps its scheduling policy or its time slice");
+    }
     walla_trace::listen_nvtx();
     // Until this thread ends, or the thread of another engine that outlives it.
     let trace = walla_trace::TraceFile::from_environment();

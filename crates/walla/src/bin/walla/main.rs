@@ -79,7 +79,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ) {
         return match error.print() {
             // A closed pipe is not an error.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error) if !is_closed(&error) => {
                 note!("walla: {}", one_line(&error.to_string()));
                 ExitCode::FAILURE
             }
@@ -100,8 +100,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn is_broken_pipe(failure: &(dyn std::error::Error + 'static)) -> bool {
-    let io = failure.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    failure.downcast_ref().is_some_and(is_closed)
+}
+
+/// Whether nothing reads a pipe any more.
+fn is_closed(error: &std::io::Error) -> bool {
+    /// std knows the other two errors of Windows for it, `ERROR_BROKEN_PIPE` and `ERROR_NO_DATA`.
+    const PIPE_NOT_CONNECTED: i32 = 233;
+    error.kind() == std::io::ErrorKind::BrokenPipe
+        || cfg!(windows) && error.raw_os_error() == Some(PIPE_NOT_CONNECTED)
 }
 
 /// Without control characters: a file of a stranger may have a part of the text.

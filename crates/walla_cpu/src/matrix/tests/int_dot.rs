@@ -31,14 +31,29 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
                 };
                 let dot: i32 = (0..numbers).map(|i| code(i) * byte(i)).sum();
                 let sum = if parts == 2 { x.halves[part] } else { x.sum };
-                acc = scale.mul_add(dot as f32 * x.scale, acc);
+                acc = fused(scale, dot as f32 * x.scale, acc);
                 if let Some(minimum) = minimum {
-                    acc = minimum.mul_add(sum, acc);
+                    acc = fused(minimum, sum, acc);
                 }
             }
         }
     }
     acc
+}
+
+/// `a * b + c`, rounded once. [`f32::mul_add`] outside of functions with an instruction for it calls
+/// the C library, and that of MinGW rounds twice.
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    #[cfg(all(windows, target_env = "gnu"))]
+    return libm::fmaf(a, b, c);
+    #[cfg(not(all(windows, target_env = "gnu")))]
+    a.mul_add(b, c)
+}
+
+#[test]
+fn a_fused_sum_is_rounded_once() {
+    let x = 1.0 + 1.0 / 4096.0;
+    assert_eq!(fused(x, x, -(x * x)), 1.0 / 16_777_216.0);
 }
 
 /// Scale and minimum.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use walla_cpu::priority::spawn;
 use walla_grammar::{
     ActionSet, CallMarkers, Compiler, Constraint, GrammarOptions, MaskOutcome, MatchError, Matcher,
     call_grammar,
@@ -189,7 +190,7 @@ impl Constraints {
                     waker.unpark();
                 }
             };
-            match std::thread::Builder::new().name("walla-mask".into()).spawn(work) {
+            match spawn("walla-mask", work) {
                 Ok(_detached) => {
                     self.threads += 1;
                     // The only thread runs all jobs.

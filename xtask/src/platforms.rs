@@ -1,0 +1,141 @@
+//! Other platforms than the one that builds: type checks, and programs in an emulator.
+//!
+//! Needs Debian 12 and root: `tools/cross/setup` installs a compiler, std for each target, linkers
+//! and emulators. Build results are in `target/cross`, because the compiler is another one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// A platform and the lines for cargo that try it.
+struct Platform {
+    name: &'static str,
+    targets: &'static [&'static str],
+    /// Type checks.
+    checks: &'static [&'static str],
+    /// Tests and programs, in an emulator. Behind `--` are arguments of the program.
+    runs: &'static [&'static str],
+}
+
+/// The crates that a stranger depends on, with all features except Bevy's UI and NVTX.
+const ALL: &str = "check --package walla --package bevy_walla --features walla/cuda,walla/remote,\
+                   bevy_walla/cuda,bevy_walla/remote,bevy_walla/lod,bevy_walla/reflect,\
+                   bevy_walla/serialize";
+
+const PLATFORMS: &[Platform] = &[
+    Platform {
+        name: "windows",
+        targets: &["x86_64-pc-windows-gnu"],
+        checks: &[ALL, "check --tests"],
+        runs: &[
+            "test --no-fail-fast",
+            "run --package walla --bin walla -- devices",
+            "run --package walla_examples --example hello_agent",
+            "run --package walla_examples --example tavern",
+        ],
+    },
+    Platform {
+        name: "arm64",
+        targets: &["aarch64-unknown-linux-gnu"],
+        checks: &[ALL],
+        runs: &[
+            "test --no-fail-fast --package walla_types --package walla_plan --package walla_cpu \
+             --package walla_model --package walla_exec --package walla_runtime",
+            "test --no-fail-fast --package walla_tests --test engine -- oracle_cpu",
+            "run --package walla_examples --example hello_agent",
+        ],
+    },
+    Platform {
+        name: "macos",
+        targets: &["aarch64-apple-darwin", "x86_64-apple-darwin"],
+        checks: &[ALL, "check --tests"],
+        runs: &[],
+    },
+    Platform {
+        name: "wasm",
+        targets: &["wasm32-unknown-unknown"],
+        checks: &["check --package walla_plan --package walla_model --package walla_memory"],
+        runs: &[],
+    },
+];
+
+/// Type checks of CI.
+const CI: &[(&str, &str)] =
+    &[("macos", "aarch64-apple-darwin"), ("windows", "x86_64-pc-windows-gnu")];
+
+/// Prepares and tries the named platforms, or all.
+///
+/// # Errors
+/// An unknown name, a failed preparation, or all lines that failed.
+pub fn run(names: &[String]) -> Result<(), String> {
+    let known = |name: &String| PLATFORMS.iter().any(|platform| platform.name == name);
+    if let Some(name) = names.iter().find(|name| !known(name)) {
+        let all: Vec<_> = PLATFORMS.iter().map(|platform| platform.name).collect();
+        return Err(format!("no platform is named {name:?}: {}", all.join(", ")));
+    }
+    let wanted =
+        |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);
+    let platforms: Vec<&Platform> = PLATFORMS.iter().filter(wanted).collect();
+    let environment = prepare(&platforms.iter().map(|its| its.name).collect::<Vec<_>>(), false)?;
+    let mut failed = Vec::new();
+    for platform in platforms {
+        for target in platform.targets {
+            for line in platform.checks.iter().chain(platform.runs) {
+                failed.extend(cargo(&environment, line, target).err());
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Type checks of the platforms that CI tries. Without root or Debian's packages it reports that
+/// nothing was checked: the machine of a contributor need not have them.
+///
+/// # Errors
+/// What a check reports.
+pub fn ci() -> Result<(), String> {
+    let names: Vec<_> = CI.iter().map(|(name, _)| *name).collect();
+    let environment = match prepare(&names, true) {
+        Ok(environment) => environment,
+        Err(reason) => {
+            eprintln!("xtask: other platforms are not checked: {reason}");
+            return Ok(());
+        }
+    };
+    CI.iter().try_for_each(|(_, target)| cargo(&environment, ALL, target))
+}
+
+/// Installs what the platforms need and returns the file with the environment.
+fn prepare(names: &[&str], is_check: bool) -> Result<PathBuf, String> {
+    let folder = std::env::var_os("WALLA_CROSS").unwrap_or_else(|| "/opt/walla-cross".into());
+    let mut setup = Command::new(root().join("tools/cross/setup"));
+    if is_check {
+        setup.arg("--check");
+    }
+    crate::run(setup.args(names).env("WALLA_CROSS", &folder))?;
+    Ok(Path::new(&folder).join("env.sh"))
+}
+
+/// Runs a line for a target.
+fn cargo(environment: &Path, line: &str, target: &str) -> Result<(), String> {
+    let (ours, behind) = line.split_once(" -- ").unwrap_or((line, ""));
+    let mut command = Command::new("bash");
+    command.args(["-c", "source \"$0\"; exec cargo \"$@\""]).arg(environment);
+    command.args(ours.split_whitespace()).args(["--target", target]);
+    if !behind.is_empty() {
+        command.arg("--").args(behind.split_whitespace());
+    }
+    command.current_dir(root()).env("CARGO_TARGET_DIR", "target/cross");
+    // Of the compiler that runs this program.
+    for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    let start = Instant::now();
+    let result = crate::run(&mut command).map_err(|_| format!("failed on {target}: cargo {line}"));
+    eprintln!("xtask: {target}: {line}: {:.0} s", start.elapsed().as_secs_f64());
+    result
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
