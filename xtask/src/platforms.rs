@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 /// A platform and the lines for cargo that try it.
 struct Platform {
@@ -59,10 +58,6 @@ const PLATFORMS: &[Platform] = &[
     },
 ];
 
-/// Type checks of CI.
-const CI: &[(&str, &str)] =
-    &[("macos", "aarch64-apple-darwin"), ("windows", "x86_64-pc-windows-gnu")];
-
 /// Prepares and tries the named platforms, or all.
 ///
 /// # Errors
@@ -76,7 +71,7 @@ pub fn run(names: &[String]) -> Result<(), String> {
     let wanted =
         |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);
     let platforms: Vec<&Platform> = PLATFORMS.iter().filter(wanted).collect();
-    let environment = prepare(&platforms.iter().map(|its| its.name).collect::<Vec<_>>(), false)?;
+    let environment = prepare(&platforms.iter().map(|its| its.name).collect::<Vec<_>>())?;
     let mut failed = Vec::new();
     for platform in platforms {
         for target in platform.targets {
@@ -88,30 +83,10 @@ pub fn run(names: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Type checks of the platforms that CI tries. Without root or Debian's packages it reports that
-/// nothing was checked: the machine of a contributor need not have them.
-///
-/// # Errors
-/// What a check reports.
-pub fn ci() -> Result<(), String> {
-    let names: Vec<_> = CI.iter().map(|(name, _)| *name).collect();
-    let environment = match prepare(&names, true) {
-        Ok(environment) => environment,
-        Err(reason) => {
-            eprintln!("xtask: other platforms are not checked: {reason}");
-            return Ok(());
-        }
-    };
-    CI.iter().try_for_each(|(_, target)| cargo(&environment, ALL, target))
-}
-
 /// Installs what the platforms need and returns the file with the environment.
-fn prepare(names: &[&str], is_check: bool) -> Result<PathBuf, String> {
+fn prepare(names: &[&str]) -> Result<PathBuf, String> {
     let folder = std::env::var_os("WALLA_CROSS").unwrap_or_else(|| "/opt/walla-cross".into());
     let mut setup = Command::new(root().join("tools/cross/setup"));
-    if is_check {
-        setup.arg("--check");
-    }
     crate::run(setup.args(names).env("WALLA_CROSS", &folder))?;
     Ok(Path::new(&folder).join("env.sh"))
 }
@@ -130,10 +105,7 @@ fn cargo(environment: &Path, line: &str, target: &str) -> Result<(), String> {
     for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
     }
-    let start = Instant::now();
-    let result = crate::run(&mut command).map_err(|_| format!("failed on {target}: cargo {line}"));
-    eprintln!("xtask: {target}: {line}: {:.0} s", start.elapsed().as_secs_f64());
-    result
+    crate::run(&mut command).map_err(|_| format!("failed on {target}: cargo {line}"))
 }
 
 fn root() -> PathBuf {
