@@ -1,4 +1,5 @@
-//! Packages: every published crate is complete and can be packaged, and the registry takes its size.
+//! Packages: every published crate is complete and can be packaged, and the registry takes its
+//! size.
 
 use std::path::Path;
 

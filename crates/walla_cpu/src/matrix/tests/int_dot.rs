@@ -41,8 +41,8 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
     acc
 }
 
-/// `a * b + c`, rounded once. [`f32::mul_add`] outside of functions with an instruction for it calls
-/// the C library, and that of MinGW rounds twice.
+/// `a * b + c`, rounded once. [`f32::mul_add`] outside of functions with an instruction for it
+/// calls the C library, and that of MinGW rounds twice.
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     #[cfg(all(windows, target_env = "gnu"))]
     return libm::fmaf(a, b, c);
