@@ -40,7 +40,7 @@ pub fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// What a stranger would miss in a package, as messages.
+/// Missing parts of a package, as messages.
 fn missing(package: &Value) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or_default();
     let folder = package["manifest_path"].as_str().and_then(|path| Path::new(path).parent());
@@ -59,7 +59,7 @@ fn missing(package: &Value) -> Vec<String> {
     if package["metadata"]["docs"]["rs"].is_null() {
         wrong.push(format!("{name}: no settings for docs.rs"));
     }
-    // A crate's own page: the project's README says nothing of one crate.
+    // A crate's own page: the project's README describes the whole.
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap_or_default();
     if package["readme"] != "README.md" || !readme.starts_with(&format!("# {name}\n")) {
         wrong.push(format!("{name}: no README.md with its name as title"));

@@ -83,7 +83,7 @@ pub fn run(names: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Installs what the platforms need and returns the file with the environment.
+/// Installs the requirements of the platforms and returns the file with the environment.
 fn prepare(names: &[&str]) -> Result<PathBuf, String> {
     let folder = std::env::var_os("WALLA_CROSS").unwrap_or_else(|| "/opt/walla-cross".into());
     let mut setup = Command::new(root().join("tools/cross/setup"));
