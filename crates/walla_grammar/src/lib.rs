@@ -103,7 +103,8 @@
 //! 1. The prompt has the actions: [`ActionSet::tools`] for a template that takes tools, otherwise
 //!    [`ActionSet::description`] in the system message.
 //! 2. The reply is speech until a call opens: a token with [`Delimiter::Open`], the text
-//!    [`CallMarkers::open_text`], or for Llama a first `{`. Then [`CallParser::begin`].
+//!    [`CallMarkers::open_text`], or for Llama a first `{`. Then [`CallParser::begin`]. A reply
+//!    that has to call an action is limited from its first token on ([`GrammarStart::Call`]).
 //! 3. Inside the call, [`call_grammar`] with [`GrammarStart::BehindOpen`] limits the tokens, and
 //!    [`CallParser::push`] reads them.
 //! 4. After [`Progress::Closed`] the rest is speech again. [`CallParser::take_calls`] returns the

@@ -1,5 +1,5 @@
-//! Interface between the core and the shell around it. `advance` receives the time. The core's only
-//! thread encodes prompts; loading uses a clock.
+//! Interface between the core and the shell around it. `advance` receives the time. The core's
+//! threads encode prompts, compute masks, and read and write saved caches; loading uses a clock.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

@@ -3,7 +3,7 @@
 //! # The frame budget
 //! Each frame has a device-time budget ([`EngineOptions::budget`], by default a quarter of a 60 Hz
 //! frame on a GPU and half of it on a CPU). Steps that are predicted to exceed it are not started.
-//! Step costs are measured when the model loads, and every step corrects them.
+//! Step costs are measured when the model loads with a budget, and every step corrects them.
 //! [`Engine::set_budget`] changes the budget at any time, and [`EngineStats::budget`] reports its
 //! use. Voices that are due have priority over prompts. [Priorities](AgentSpec::priority) and
 //! [levels of detail](AgentSpec::detail) order the voices, and agents that have waited long enough

@@ -19,8 +19,9 @@
 //!
 //! # Waiting is bounded
 //! Among `n` agents, a request that pages and context allow gets a row after at most
-//! `max_wait_frames + n` frames: the agent with the longest wait is served first, and every frame
-//! serves at least one aged agent, even beyond the budget.
+//! `max_wait_frames + n` frames without debt: the agent with the longest wait is served first, and
+//! every such frame serves at least one aged agent, even beyond the budget. With debts the bound is
+//! that of the [governor](crate::governor), rule 4.
 
 mod agents;
 mod cost;

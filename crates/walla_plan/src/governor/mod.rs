@@ -4,7 +4,7 @@
 //! | part | purpose |
 //! |---|---|
 //! | [`StepCost`] | bucket table and rates per cached/prompt token, fitted from [`CostSample`]s |
-//! | corrections | measured/predicted, exponentially averaged, overall and per bucket; margin |
+//! | corrections | measured/predicted, as factors of the device, of each program and of its reads, each with a variance (a Kalman filter); margin |
 //! | frames | device time of each frame; time beyond the budget is charged to later frames |
 //!
 //! The margin is three mean deviations. The governor is pure: no clock, no device, no allocation.

@@ -2,8 +2,8 @@
 //!
 //! The core is a state machine. The shell calls [`Core::advance`], which receives the time; tests
 //! do the same with a virtual clock. One call collects completed steps, starts all work that can
-//! start, and submits steps while the device has capacity. The core's only thread encodes prompts;
-//! loading uses a clock.
+//! start, and submits steps while the device has capacity. The core's threads encode prompts,
+//! compute masks, and read and write saved caches; loading uses a clock.
 
 mod actions;
 mod agents;
