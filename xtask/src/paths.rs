@@ -30,7 +30,8 @@ pub fn check() -> Result<(), String> {
         let text = std::fs::read_to_string(root.join(&page[1..]));
         for path in paths(&text.map_err(|error| format!("{page}: {error}"))?) {
             checked += 1;
-            if !files.iter().any(|file| file.ends_with(&format!("/{path}"))) {
+            let ending = format!("/{path}");
+            if !files.iter().any(|file| file.ends_with(&ending)) {
                 missing.push(format!("{}: {path}", &page[1..]));
             }
         }

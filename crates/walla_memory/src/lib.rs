@@ -79,7 +79,7 @@
 //! 2. A search sees all changes that were sent before the ask, and none that was sent after it.
 //!    Its result depends on nothing else, unless the [time limit](RecallOptions::max_time) is
 //!    exceeded or vectors of [much lore](RecallOptions::max_fresh) are still being computed.
-//! 3. An ask for which a search runs is held back, with all later commands of its agent. Other
+//! 3. An ask whose search runs is held back, with all later commands of its agent. Other
 //!    agents do not wait. A cancel, a removal or an edit of the conversation ends the wait.
 //! 4. Nothing is lost: without a result in time, the ask is sent without notes.
 //!
