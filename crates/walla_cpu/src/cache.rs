@@ -312,7 +312,7 @@ fn check_delta(shape: DeltaShape) -> Result<(), DeviceError> {
 fn turn_key(rope: &Rope, turn: i32, key: &mut [f32]) {
     let pairs = rope.frequencies.len();
     for (i, frequency) in rope.frequencies.iter().enumerate() {
-        let (sin, cos) = f64::from(turn as f32 * frequency).sin_cos();
+        let (sin, cos) = libm::sincos(f64::from(turn as f32 * frequency));
         let turn = [[cos as f32, sin as f32]];
         match rope.pairs {
             walla_types::RopePairs::Interleaved => {

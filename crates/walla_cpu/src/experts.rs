@@ -67,7 +67,7 @@ pub(crate) fn choose(
     if score == ExpertScore::Softmax {
         let larger = |max: f32, choice: &Choice| max.max(choice.weight);
         let max = chosen.iter().fold(f32::NEG_INFINITY, larger);
-        chosen.iter_mut().for_each(|choice| choice.weight = (choice.weight - max).exp());
+        chosen.iter_mut().for_each(|choice| choice.weight = libm::expf(choice.weight - max));
     }
     let sum: f32 = chosen.iter().map(|choice| choice.weight).sum();
     let sum = if score == ExpertScore::Sigmoid && sum < SUM_MIN { SUM_MIN } else { sum };
@@ -75,7 +75,7 @@ pub(crate) fn choose(
 }
 
 fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + libm::expf(-x))
 }
 
 /// Groups rows by expert: blocks in ascending order of experts, with ascending rows. `choices` are

@@ -32,7 +32,7 @@ impl Normalizer {
         if bad || max == f32::NEG_INFINITY {
             return None;
         }
-        Some(Self { max, log_sum: kernels::sum_exp(variant, logits, max).ln() })
+        Some(Self { max, log_sum: libm::log(kernels::sum_exp(variant, logits, max)) })
     }
 
     fn log_probability(self, logit: f32) -> f32 {
@@ -219,7 +219,7 @@ impl Draw<'_> {
     fn pick(&self, values: &[f32], ids: &mut [u32], first: u32) -> u32 {
         let output = self.output;
         let top = values[first as usize];
-        let likely = |value: f32| (value - top).exp() >= output.min_p;
+        let likely = |value: f32| libm::expf(value - top) >= output.min_p;
         let cuts_none = output.top_k == 0 || output.top_k as usize >= values.len();
         if cuts_none && output.top_p >= 1.0 {
             let all = (0..values.len() as u32)
@@ -235,7 +235,7 @@ impl Draw<'_> {
     /// Sorts the tokens that top-k and top-p keep to the front of `ids`. Returns their number, at
     /// least 1.
     fn prefix(&self, values: &[f32], ids: &mut [u32], top: f32) -> usize {
-        let weight = |id: u32| f64::from((values[id as usize] - top).exp());
+        let weight = |id: u32| f64::from(libm::expf(values[id as usize] - top));
         let k = match self.output.top_k as usize {
             0 => values.len(),
             k => k.min(values.len()),
@@ -277,7 +277,7 @@ impl Draw<'_> {
         let score = |id: u32| {
             let counter = [self.output.position.wrapping_add(1), id, 0, 0];
             let u = unit_interval(philox4x32(counter, self.output.seed)[0]);
-            values[id as usize] - (-u.ln()).ln()
+            values[id as usize] - libm::logf(-libm::logf(u))
         };
         let mut best = (first, score(first));
         for id in kept.filter(|id| *id != first) {

@@ -1,4 +1,5 @@
-//! Plain Rust kernels, the oracle for all others. Each sums in one fixed order.
+//! Plain Rust kernels, the oracle for all others. Each sums in one fixed order. Exponentials and the
+//! like are the crate `libm`'s: those of C libraries differ in the last bits.
 
 use walla_types::{Activation, RopePairs};
 
@@ -78,7 +79,7 @@ fn erf(z: f64) -> f64 {
         term *= 2.0 * z * z / odd;
         sum += term;
     }
-    std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp() * sum
+    std::f64::consts::FRAC_2_SQRT_PI * libm::exp(-z * z) * sum
 }
 
 /// Rotates the pairs of one head: `rotations` are `[cos, sin]` of each pair.
@@ -103,12 +104,12 @@ pub(crate) fn rotate(head: &mut [f32], rotations: &[[f32; 2]], pairs: RopePairs)
 /// The activation function.
 pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
     match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Silu => x / (1.0 + libm::expf(-x)),
         Activation::GeluTanh => {
             const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-            0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+            0.5 * x * (1.0 + libm::tanhf(SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)))
         }
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Sigmoid => 1.0 / (1.0 + libm::expf(-x)),
     }
 }
 
@@ -157,7 +158,7 @@ pub(crate) fn silu(x: &mut [f32]) {
 
 /// See [`kernels::soft_cap`](crate::kernels::soft_cap).
 pub(crate) fn soft_cap(x: &mut [f32], cap: f32) {
-    x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+    x.iter_mut().for_each(|x| *x = cap * libm::tanhf(*x / cap));
 }
 
 /// See [`kernels::max`](crate::kernels::max).
@@ -168,7 +169,7 @@ pub(crate) fn max(values: &[f32]) -> f32 {
 
 /// See [`kernels::sum_exp`](crate::kernels::sum_exp).
 pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
-    values.iter().map(|value| f64::from((value - top).exp())).sum()
+    values.iter().map(|value| f64::from(libm::expf(value - top))).sum()
 }
 
 /// Replaces scores by `exp(scale * score - max)` and returns their sum, added in the order of
@@ -179,7 +180,7 @@ pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
     let mut sums = [0.0; LANES];
     for chunk in scores.chunks_mut(LANES) {
         for (sum, score) in sums.iter_mut().zip(chunk) {
-            *score = (*score - max).exp();
+            *score = libm::expf(*score - max);
             *sum += *score;
         }
     }

@@ -46,7 +46,7 @@ impl PositionScale {
     #[must_use]
     pub fn at(self, position: u32) -> f32 {
         let periods = position.checked_div(self.period_tokens).unwrap_or(0);
-        (1.0 + f64::from(self.slope) * f64::from(periods).ln_1p()) as f32
+        (1.0 + f64::from(self.slope) * libm::log1p(f64::from(periods))) as f32
     }
 
     /// Whether every factor within a context of `tokens` tokens is 1.

@@ -33,7 +33,9 @@ impl Frame<'_> {
         let [decay, step_bias] = [op.decay, op.step_bias].map(|id| &self.vectors[id.0 as usize]);
         for products in product.chunks_mut(padded) {
             let steps = products[starts[1]..].iter_mut().zip(decay).zip(step_bias);
-            steps.for_each(|((step, decay), bias)| *step = (decay * softplus(*step + bias)).exp());
+            steps.for_each(|((step, decay), bias)| {
+                *step = libm::expf(decay * softplus(*step + bias))
+            });
             let strengths = &mut products[starts[2]..][..decay.len()];
             strengths
                 .iter_mut()
@@ -150,7 +152,7 @@ fn normalize(x: &mut [f32], eps: f32, scale: f32) {
 /// `ln(1 + e^x)`.
 fn softplus(x: f32) -> f32 {
     // Beyond 20 the difference to `x` is below one unit in the last place.
-    if x > 20.0 { x } else { x.exp().ln_1p() }
+    if x > 20.0 { x } else { libm::log1pf(libm::expf(x)) }
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ impl Frame<'_> {
             self.pool.rows(&mut rotations[..used], pairs, nanos, |row, turns| {
                 let position = self.rows[row].position as f32;
                 for (turn, frequency) in turns.iter_mut().zip(&rope.frequencies) {
-                    let (sin, cos) = f64::from(position * frequency).sin_cos();
+                    let (sin, cos) = libm::sincos(f64::from(position * frequency));
                     *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
                 }
             });

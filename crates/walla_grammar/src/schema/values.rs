@@ -398,8 +398,8 @@ const STEPS_MIN: u32 = 6;
 
 /// Number of decimals that every parser distinguishes from a bound.
 fn exact_decimals(bound: f64) -> u32 {
-    let digits = bound.abs().max(1.0).log10().floor() as u32 + 1;
-    DIGITS_EXACT.saturating_sub(digits)
+    let digits = format!("{}", bound.abs().trunc()).len();
+    DIGITS_EXACT.saturating_sub(digits as u32)
 }
 
 /// The nearest number with this number of decimals.

@@ -41,7 +41,7 @@ impl Scaling {
                 // Keeps the temperature of the scores (equation 22 of the paper), unless the model
                 // was trained with its own: then both cancel out.
                 let own = source.factor("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
-                let growth = |multiplier: f64| 1.0 + 0.1 * multiplier * factor.max(1.0).ln();
+                let growth = |multiplier: f64| 1.0 + 0.1 * multiplier * libm::log(factor.max(1.0));
                 let magnitude = plain.magnitude * growth(1.0) / growth(own);
                 Ok(Self { factor, yarn: Some(yarn), magnitude })
             }
@@ -76,7 +76,7 @@ pub(super) fn rope(
         return Err(source.wrong("rope.freq_base", base, "above 1"));
     }
     let frequency = |i: usize| {
-        let own = base.powf(-(i.saturating_mul(2) as f64) / rotated as f64);
+        let own = libm::pow(base, -(i.saturating_mul(2) as f64) / rotated as f64);
         let factor = factors.and_then(|f| f.get(i)).map_or(1.0, |&f| f64::from(f));
         let fast = own / factor;
         let keep = scaling.yarn.as_ref().map_or(0.0, |yarn| yarn.keep(i, base, rotated));
@@ -91,7 +91,8 @@ impl Yarn {
     fn keep(&self, i: usize, base: f64, rotated: usize) -> f64 {
         // The pair that rotates `turns` times within the original context.
         let pair = |turns: f64| {
-            rotated as f64 * (self.context_original / (turns * 2.0 * PI)).ln() / (2.0 * base.ln())
+            rotated as f64 * libm::log(self.context_original / (turns * 2.0 * PI))
+                / (2.0 * libm::log(base))
         };
         let low = pair(self.beta_fast).floor().max(0.0);
         let high = pair(self.beta_slow).ceil().min(rotated as f64 - 1.0);

@@ -87,7 +87,7 @@ impl Factor {
     }
 
     fn value(self) -> f32 {
-        self.log.exp()
+        libm::expf(self.log)
     }
 
     /// Takes its part of an error. `share`: change of the logarithm of the prediction with this
@@ -207,16 +207,17 @@ impl Corrections {
         // Its prediction may have been that of a similar program, or bounded by others until now.
         let uncorrected = self.overall.value() * self.cost.bucket_micros()[index % BUCKETS.len()];
         if uncorrected > 0.0 && self.expected[index] > 0.0 {
-            self.bucket[index].log = (self.expected[index] / uncorrected).ln().clamp(-7.0, 7.0);
+            self.bucket[index].log =
+                libm::logf(self.expected[index] / uncorrected).clamp(-7.0, 7.0);
         }
         self.measured[index] = seen.saturating_add(1);
         self.measured_in_all = seen_in_all.saturating_add(1);
         self.measured_at[index] = self.measured_in_all;
         if seen_in_all == 0 && is_guess {
             // The first measurement replaces the guessed speed.
-            self.overall.log += (1.0 + error).ln().clamp(-4.6, 4.6);
+            self.overall.log += libm::logf(1.0 + error).clamp(-4.6, 4.6);
         } else {
-            self.divide(work, expected, clipped.ln_1p());
+            self.divide(work, expected, libm::log1pf(clipped));
             if is_doubted {
                 self.update_predictions();
                 return false;

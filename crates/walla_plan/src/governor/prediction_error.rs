@@ -39,7 +39,7 @@ impl Histogram {
     const EMPTY: Self = Self { counts: [0; BINS], count: 0, steps: 0 };
 
     fn add(&mut self, error: f32) {
-        let bin = ((error.abs() / FIRST_BIN).log2() * BINS_PER_OCTAVE).ceil();
+        let bin = (libm::log2f(error.abs() / FIRST_BIN) * BINS_PER_OCTAVE).ceil();
         // The cast saturates and maps NaN to 0.
         let bin = (bin as usize).min(BINS - 1);
         self.counts[bin] += 1;
@@ -63,7 +63,7 @@ impl Histogram {
             below >= wanted
         };
         let bin = self.counts.iter().position(holds).unwrap_or(BINS - 1);
-        FIRST_BIN * (bin as f32 / BINS_PER_OCTAVE).exp2()
+        FIRST_BIN * libm::exp2f(bin as f32 / BINS_PER_OCTAVE)
     }
 }
 

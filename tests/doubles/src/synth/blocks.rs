@@ -202,7 +202,7 @@ fn iq4_xs(std: f32) -> Filler {
 /// Two powers of two, in the proportion that gives the mean square.
 fn mxfp4(std: f32) -> Filler {
     let scale = std / RMS_MXFP4;
-    let exponent = (scale.log2().floor() + 128.0).clamp(0.0, 254.0) as u8;
+    let exponent = (libm::log2f(scale).floor() + 128.0).clamp(0.0, 254.0) as u8;
     let ratio = scale / e8m0_half(exponent);
     let larger = (ratio * ratio - 1.0) / 3.0;
     Box::new(move |chunk| {

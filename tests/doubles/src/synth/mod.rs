@@ -325,8 +325,8 @@ fn of_gemma4(writer: &mut Writer, model: &Model, gemma: Gemma4) {
 /// Decays of DeltaNet heads, `-e^x` with `x` from 1/16 to 16 as at the start of a training, spread
 /// evenly in the logarithm.
 fn decays(heads: u64) -> Vec<f32> {
-    let step = 256_f32.ln() / heads.saturating_sub(1).max(1) as f32;
-    (0..heads).map(|head| -(head as f32 * step).exp() / 16.0).collect()
+    let step = libm::logf(256.0) / heads.saturating_sub(1).max(1) as f32;
+    (0..heads).map(|head| -libm::expf(head as f32 * step) / 16.0).collect()
 }
 
 /// All tensors, in the order of llama.cpp's converter.

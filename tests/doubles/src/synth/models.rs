@@ -459,7 +459,7 @@ impl Model {
         }
         let stretch = self.rope_stretch?;
         let factor = |pair: u32| {
-            let frequency = self.rope_base.powf(-((2 * pair) as f32) / self.head_dim as f32);
+            let frequency = libm::powf(self.rope_base, -((2 * pair) as f32) / self.head_dim as f32);
             let turns = CONTEXT_ORIGINAL * frequency / TAU;
             let fast = ((turns - TURNS_SLOW) / (TURNS_FAST - TURNS_SLOW)).clamp(0.0, 1.0);
             1.0 / ((1.0 - fast) / stretch + fast)
