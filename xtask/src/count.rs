@@ -197,6 +197,18 @@ fn character(rest: &str) -> Option<usize> {
     inner[length..].starts_with('\'').then_some(length + 2)
 }
 
+/// Code outside of items with `#[cfg(test)]`, without comments and the contents of literals: the
+/// number of each line, from 1, and its code.
+pub fn production(text: &str) -> Vec<(usize, String)> {
+    let lines = scanned(text);
+    let tests = test_items(&lines);
+    let code = (1..).zip(lines).zip(tests).filter_map(|((number, line), is_test)| match line {
+        Line::Code(code) if !is_test => Some((number, code)),
+        _ => None,
+    });
+    code.collect()
+}
+
 /// For each line whether it belongs to an item with `#[cfg(test)]`.
 fn test_items(lines: &[Line]) -> Vec<bool> {
     let mut is_test = Vec::with_capacity(lines.len());

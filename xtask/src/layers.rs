@@ -114,13 +114,17 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
-    ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc", "sysinfo", "windows-sys"]),
+    (
+        "walla_cpu",
+        3,
+        &["bytemuck", "crossbeam-utils", "half", "libc", "libm", "sysinfo", "windows-sys"],
+    ),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
-    ("walla_model", 1, &["libc", "minijinja", "serde_json", "thiserror"]),
-    ("walla_plan", 1, &["serde", "thiserror"]),
+    ("walla_model", 1, &["libc", "libm", "minijinja", "serde_json", "thiserror"]),
+    ("walla_plan", 1, &["libm", "serde", "thiserror"]),
     // Trace marks, used on several layers.
     ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
-    ("walla_types", 0, &["half", "serde", "thiserror"]),
+    ("walla_types", 0, &["half", "libm", "serde", "thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
 ];
@@ -129,6 +133,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
 const OUTSIDE: &[&str] = &[
     "xtask",
     "walla_examples",
+    "walla_packed_game",
     "walla_benches",
     "walla_tests",
     "walla_doubles",

@@ -11,9 +11,13 @@
 //! - `cargo xtask paths`: checks that the source files named in Markdown exist.
 //! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
 //! - `cargo xtask format`: checks the format of the CUDA sources (`.clang-format`).
+//! - `cargo xtask pack [game|command] [--windows] [--gpu] [--model FILE]`: packs a small game or the
+//!   command with its licences, and starts it from another folder.
+//! - `cargo xtask test`: the tests of `cargo xtask ci`, and nothing else.
 //! - `cargo xtask package`: packages all published crates and checks their sizes.
 //! - `cargo xtask platforms [NAME …]`: type checks, and tests in an emulator, for Windows, Arm64,
 //!   macOS and WebAssembly; needs Debian 12 and root.
+//! - `cargo xtask portable`: checks that results do not depend on the platform's C library.
 //! - `cargo xtask layers`: checks that crates depend only on crates of a lower layer.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
 //!   emulator, without a GPU.
@@ -34,9 +38,11 @@ mod kernels;
 mod layers;
 mod matrix;
 mod minilm;
+mod pack;
 mod package;
 mod paths;
 mod platforms;
+mod portable;
 mod python;
 mod real_model;
 mod width;
@@ -45,8 +51,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | matrix | paths | width | format | \
-                     package | platforms [NAME …] | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | layers | portable | matrix | paths | width | format | \
+                     test | pack [game|command] [--windows] [--gpu] [--model FILE] | package | \
+                     platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
 
@@ -58,10 +65,13 @@ fn main() -> ExitCode {
         Some("count") => count::print(),
         Some("dependencies") => dependencies::check(),
         Some("layers") => layers::check(),
+        Some("portable") => portable::check(),
         Some("matrix") => matrix::check(),
         Some("paths") => paths::check(),
         Some("width") => width::check(),
         Some("format") => clang_format::check(),
+        Some("test") => run(&mut all_tests()),
+        Some("pack") => pack::run_pack(&arguments[1..]),
         Some("package") => package::check(),
         Some("platforms") => platforms::run(&arguments[1..]),
         Some("emulate") => emulate::run(&arguments[1..]),
@@ -89,6 +99,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     let doc = format!("doc --workspace --no-deps --features {FEATURES}");
     run(cargo_command(&doc).env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
+    portable::check()?;
     matrix::check()?;
     paths::check()?;
     width::check()?;
@@ -96,7 +107,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     package::check()?;
     dependencies::check()?;
     dependencies::deny()?;
-    where_installed()?;
+    platforms::ci()?;
     // Without a compiler, the images are checked by hash only.
     if is_full {
         kernels::run(&["--fetch".to_owned()])?;
@@ -139,24 +150,6 @@ const FEATURES: &str = "walla/cuda,walla/remote,walla_cuda/cupti,bevy_walla/cuda
                         bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
                         walla_benches/cuda,walla_benches/remote";
-
-/// Checks that need an optional tool. Reports a missing tool.
-fn where_installed() -> Result<(), String> {
-    let has = |line: &str, wanted: &str| {
-        let mut words = line.split_whitespace();
-        let output = Command::new(words.next().unwrap_or_default()).args(words).output();
-        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(wanted))
-    };
-    if has("rustup target list --installed", ARM) {
-        cargo(&format!("check --package walla_cpu --target {ARM}"))?;
-    } else {
-        eprintln!("xtask: kernels for Arm are not checked: `rustup target add {ARM}`");
-    }
-    Ok(())
-}
-
-/// Target for the CPU's NEON kernels.
-const ARM: &str = "aarch64-unknown-linux-gnu";
 
 /// Runs clippy with warnings as errors.
 fn clippy(line: &str) -> Result<(), String> {

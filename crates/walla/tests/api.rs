@@ -10,6 +10,8 @@ mod ends;
 mod host;
 #[path = "api/memories.rs"]
 mod memories;
+#[path = "api/paths.rs"]
+mod paths;
 #[path = "api/recordings.rs"]
 mod recordings;
 #[path = "api/replies.rs"]

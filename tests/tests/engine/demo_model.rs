@@ -111,6 +111,24 @@ fn the_scalar_variant_computes_what_training_computed() {
     }
 }
 
+/// A change of kernels or of the order of a sum changes them on every platform: write the new bits
+/// here. On one platform only, something depends on its compiler or its C library.
+#[test]
+fn logits_have_the_same_bits_on_every_platform() {
+    let bits = |variant| {
+        let mut evaluator = evaluator(variant, KvType::F32);
+        let rows = references().into_iter().step_by(40).map(|its| its.ids);
+        let rows: Vec<f32> = rows.flat_map(|ids| last_logits(&mut evaluator, &ids)).collect();
+        // FNV-1a.
+        let mix = |hash: u64, bits: u32| (hash ^ u64::from(bits)).wrapping_mul(0x100_0000_01b3);
+        rows.iter().map(|logit| logit.to_bits()).fold(0xcbf2_9ce4_8422_2325, mix)
+    };
+    let known = [(Variant::Scalar, 0), (Variant::Avx2Fma, 0), (Variant::Avx512Vnni, 0)];
+    for (variant, expected) in known.into_iter().filter(|known| known.0.score().is_some()) {
+        assert_eq!(bits(variant), expected, "{variant:?}");
+    }
+}
+
 /// Activations of 8 bits may decide a near-tie differently: six of the prompts have two best tokens
 /// whose logits differ by less than 0.04.
 #[test]

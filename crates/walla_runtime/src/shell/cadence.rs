@@ -13,6 +13,9 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const MAX_PERIOD: Duration = Duration::from_millis(100);
 /// Length of a nap. The system adds its timers' slack (50 µs on Linux).
 const NAP: Duration = Duration::from_micros(50);
+/// Shorter parks are naps. On Windows a park ends at a tick of the system's clock, after 1 to 15.6 ms,
+/// and a nap within half a millisecond; what would end the park waits for less than this.
+const PARK_MIN: Duration = Duration::from_millis(if cfg!(windows) { 1 } else { 0 });
 /// Minimum tolerance around the predicted time of a frame.
 const SPREAD_MIN: Duration = Duration::from_micros(100);
 
@@ -49,6 +52,13 @@ impl Cadence {
 
     /// How to wait for at most `at_most`.
     pub(super) fn rest(&self, now: Instant, at_most: Option<Duration>) -> Rest {
+        match self.exact_rest(now, at_most) {
+            Rest::Park(Some(short)) if short < PARK_MIN => Rest::Nap(short),
+            rest => rest,
+        }
+    }
+
+    fn exact_rest(&self, now: Instant, at_most: Option<Duration>) -> Rest {
         let (Some(last), Some((period, spread))) = (self.last, self.period) else {
             return Rest::Park(at_most);
         };
@@ -90,7 +100,8 @@ mod tests {
         let micros = Duration::from_micros;
         assert_eq!(rest(0, None), Rest::Park(Some(micros(15_900))));
         assert_eq!(rest(0, Some(MILLISECOND)), Rest::Park(Some(MILLISECOND)));
-        assert_eq!(rest(15_899, None), Rest::Park(Some(micros(1))));
+        let short = if cfg!(windows) { Rest::Nap(micros(1)) } else { Rest::Park(Some(micros(1))) };
+        assert_eq!(rest(15_899, None), short);
         for late in [15_900, 16_000, 16_099] {
             assert_eq!(rest(late, None), Rest::Nap(NAP));
             assert_eq!(rest(late, Some(micros(7))), Rest::Nap(micros(7)));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use walla_cpu::priority::ThreadClass;
+use walla_cpu::priority::{FineClock, ThreadClass};
 
 use super::cadence::{Cadence, Rest};
 use super::client_slots::{COMMANDS_PER_ROUND, ClientChange, Collected};
@@ -134,6 +134,7 @@ fn serve<C: EngineCore>(
     device.publish_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
+    let _fine_clock = FineClock::new();
     while !shared.is_stopping() {
         shared.heartbeat.work();
         let (advance, micros) = match device.round(core, &mut cadence) {
