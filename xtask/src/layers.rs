@@ -80,6 +80,8 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "futures-util",
             "httpdate",
             "reqwest",
+            "ring",
+            "rustix",
             "rustls",
             "rustls-platform-verifier",
             "serde",
