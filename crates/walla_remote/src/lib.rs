@@ -1,6 +1,6 @@
 //! Remote engines: servers of the chat completions protocol behind walla's
-//! [interface of an engine](walla_runtime::EngineClient). With the feature `pull` also models from a
-//! registry, into files.
+//! [interface of an engine](walla_runtime::EngineClient). With the feature `pull` also models from
+//! a registry, into files.
 //!
 //! Agents, asks, events and saved conversations are the same as with a local engine. The
 //! conversation is kept here; each ask sends persona, conversation and question as one request, and

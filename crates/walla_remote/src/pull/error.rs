@@ -13,7 +13,7 @@ pub enum PullError {
     Name {
         /// As the caller wrote it.
         name: String,
-        /// What is wrong.
+        /// The defect.
         reason: &'static str,
     },
     /// Correct the address of the registry, which is not repeated: it may contain a password.
@@ -67,7 +67,7 @@ pub enum PullError {
     NotAManifest {
         /// Host and port.
         registry: String,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// A manifest or licence is too long.

@@ -51,7 +51,7 @@ impl PartFile {
         Err(PullError::InUse { path: path.to_owned() })
     }
 
-    /// Reads what an earlier call has written; a file that is longer than `size` is emptied.
+    /// Reads the bytes of earlier calls; a file that is longer than `size` is emptied.
     pub fn read_whole(&mut self, size: u64, events: Events<'_>) -> Result<(), PullError> {
         if self.length()? > size {
             return self.restart();
@@ -90,7 +90,7 @@ impl PartFile {
         emptied.map_err(PullError::io(&self.path))
     }
 
-    /// Checks that the rest of a file of `size` bytes fits on the disk, where the system tells.
+    /// Checks that the rest of a file of `size` bytes fits on the disk, on systems that report its free space.
     pub fn check_space(&self, size: u64, folder: &Path) -> Result<(), PullError> {
         let needed = size.saturating_sub(self.length()?);
         match free_bytes(folder) {

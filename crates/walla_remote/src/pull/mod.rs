@@ -2,7 +2,7 @@
 //!
 //! The protocol is Ollama's form of the OCI distribution interface, which Hugging Face serves too:
 //! `GET {registry}/v2/{name}/manifests/{tag}` names the file by its size and SHA-256, and
-//! `GET {registry}/v2/{name}/blobs/{digest}` sends it. Nothing is fetched unless [`pull`] is called.
+//! `GET {registry}/v2/{name}/blobs/{digest}` sends it. Only [`pull`] fetches something.
 //!
 //! # Files
 //! For `OWNER/MODEL:TAG` the folder gets `MODEL-TAG.gguf`, and `MODEL-TAG.license.txt` if the
@@ -42,7 +42,7 @@ pub const DEFAULT_REGISTRY: &str = "https://huggingface.co";
 /// Maximum bytes of a manifest and of the text of a licence.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// What is pulled, and to where.
+/// A model, its registry and its folder.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullOptions {

@@ -112,7 +112,7 @@ impl From<reqwest::Error> for Failure {
 pub(super) struct Attempts(ExponentialBackoff);
 
 impl Attempts {
-    /// After this progress, attempts are counted anew: a long download may be cut often.
+    /// After this progress, the count begins again: a long download may be cut often.
     pub const NEW_COUNT_BYTES: u64 = 1 << 20;
 
     pub fn new(retries: &Retries) -> Self {
@@ -127,7 +127,7 @@ impl Attempts {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The failure, if there is none.
+    /// The failure, if no attempt is left.
     pub async fn pause(&mut self, failure: Failure, events: Events<'_>) -> Result<(), PullError> {
         let Failure { error, is_temporary, retry_after } = failure;
         let Some(pause) = self.0.next().filter(|_| is_temporary) else { return Err(error) };

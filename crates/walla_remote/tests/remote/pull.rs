@@ -72,7 +72,7 @@ fn cut(mut parts: Vec<Part>, after: usize) -> Vec<Part> {
     parts
 }
 
-/// What a registry with a model, its licence and ranges answers.
+/// The answers of a registry with a model, its license and ranges.
 fn usual(request: &Request) -> Vec<Part> {
     let path = request.head.split(' ').nth(1).unwrap();
     if path == "/v2/a/m/manifests/Q8_0" {
@@ -209,7 +209,7 @@ fn a_cut_connection_is_continued() {
     assert_eq!(*ranges.lock().unwrap(), [None, from("100000"), from("200000")]);
 }
 
-/// The attempts are bounded without progress, and counted anew after a mebibyte.
+/// The attempts are bounded without progress; the count begins again after a mebibyte.
 #[test]
 fn attempts_are_bounded() {
     for (cut_after, expected) in [(0, 3), (1000, 3)] {
@@ -223,7 +223,7 @@ fn attempts_are_bounded() {
         let error = run(&options(&server, folder.path())).unwrap_err();
         assert!(matches!(error, PullError::Connection(_)), "{error}");
         assert_eq!(count.load(Ordering::Relaxed), expected);
-        // What has arrived stays.
+        // The bytes that have arrived stay.
         let part = folder.path().join("m-Q8_0.gguf.part");
         let kept = std::fs::metadata(&part).map_or(0, |part| part.len());
         assert_eq!(kept, 3 * cut_after as u64);
@@ -434,7 +434,7 @@ fn manifests_that_are_none_are_refused() {
     }
 }
 
-/// Where the system tells how much room there is.
+/// On systems that report the free space.
 #[test]
 #[cfg(unix)]
 fn a_file_that_does_not_fit_is_not_begun() {
