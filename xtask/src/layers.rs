@@ -39,6 +39,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "hyper",
             "hyper-util",
             "indicatif",
+            "same-file",
             "serde",
             "serde_json",
             "tempfile",

@@ -1,4 +1,4 @@
-//! `walla pull`: what it prints, its exit codes, its settings. The download itself is tested in
+//! `walla pull`: its output, exit codes and settings. The download itself is tested in
 //! `walla_remote`.
 
 use std::io::{BufRead, BufReader, Write};

@@ -51,7 +51,7 @@ pub enum PullError {
         /// Of the server.
         message: String,
     },
-    /// Try again later, for a status that all attempts had; otherwise the request is refused.
+    /// The server refuses the request; 408, 429 and 5xx in all attempts: try again later.
     #[error("HTTP {status}: {message}")]
     Status {
         /// Of HTTP.

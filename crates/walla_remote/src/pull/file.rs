@@ -90,7 +90,8 @@ impl PartFile {
         emptied.map_err(PullError::io(&self.path))
     }
 
-    /// Checks that the rest of a file of `size` bytes fits on the disk, on systems that report its free space.
+    /// Checks that the rest of a file of `size` bytes fits on the disk, on systems that report its
+    /// free space.
     pub fn check_space(&self, size: u64, folder: &Path) -> Result<(), PullError> {
         let needed = size.saturating_sub(self.length()?);
         match free_bytes(folder) {
@@ -204,5 +205,54 @@ impl Hash {
 impl std::fmt::Debug for Hash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.hex())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on a full disk: the partial file stays as it was, for the next call.
+    #[test]
+    fn a_failed_write_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.part");
+        let mut part = PartFile::lock(&path).unwrap();
+        part.append(b"abc").unwrap();
+        let digest = part.digest();
+        let writable = std::mem::replace(&mut part.file, File::open(&path).unwrap());
+        let error = part.append(b"def").unwrap_err();
+        assert!(matches!(&error, PullError::Io { path: of, .. } if *of == path), "{error}");
+        assert_eq!((part.bytes(), part.digest()), (3, digest));
+        drop((part, writable));
+        assert_eq!(fs::read(&path).unwrap(), b"abc");
+        let mut part = PartFile::lock(&path).unwrap();
+        part.read_whole(6, &mut |_| {}).unwrap();
+        part.append(b"def").unwrap();
+        assert_eq!((part.bytes(), part.digest()), (6, Hash::of(b"abcdef")));
+    }
+
+    /// Between the opening and the lock, another process may finish its download.
+    #[test]
+    fn a_file_that_has_lost_its_name_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["m.part", "m"].map(|name| folder.path().join(name));
+        let file = File::create_new(&path).unwrap();
+        assert!(has_name(&file, &path));
+        fs::rename(&path, &other).unwrap();
+        assert!(!has_name(&file, &path));
+        #[cfg(unix)]
+        {
+            fs::write(&path, "").unwrap();
+            assert!(!has_name(&file, &path));
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.part");
+        drop(PartFile::lock(&path).unwrap());
+        assert!(!path.exists());
     }
 }
