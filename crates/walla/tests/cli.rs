@@ -12,6 +12,9 @@ mod hints;
 mod models;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[cfg(feature = "pull")]
+#[path = "cli/pull.rs"]
+mod pull;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/replay.rs"]

@@ -33,7 +33,7 @@ const MAX_KEYS: usize = 8;
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Name in `User-Agent`.
-const USER_AGENT: &str = concat!("walla/", env!("CARGO_PKG_VERSION"));
+pub(crate) const USER_AGENT: &str = concat!("walla/", env!("CARGO_PKG_VERSION"));
 
 /// A server.
 pub(crate) struct Server {
@@ -337,13 +337,13 @@ enum Read {
 /// Media type of a streamed reply.
 const EVENTS: &str = "text/event-stream";
 
-fn is_of(response: &Response, media_type: &str) -> bool {
+pub(crate) fn is_of(response: &Response, media_type: &str) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with(media_type))
 }
 
 /// The pause that a server requests, in seconds or as a date (RFC 9110, section 10.2.3).
-fn retry_after(response: &Response) -> Option<Duration> {
+pub(crate) fn retry_after(response: &Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse::<u64>() {
         return Some(Duration::from_secs(seconds.min(u64::from(u32::MAX))));
@@ -353,7 +353,10 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The message in the body of an error: what arrives of it in a short time.
-async fn error_body(mut response: Response, masked: impl Fn(&str) -> String) -> (String, bool) {
+pub(crate) async fn error_body(
+    mut response: Response,
+    masked: impl Fn(&str) -> String,
+) -> (String, bool) {
     let mut body = Vec::new();
     let end = Instant::now() + ERROR_BODY_TIME;
     while let Ok(Ok(Some(bytes))) = timeout_at(end, response.chunk()).await {

@@ -1,5 +1,6 @@
 //! Remote engines: servers of the chat completions protocol behind walla's
-//! [interface of an engine](walla_runtime::EngineClient).
+//! [interface of an engine](walla_runtime::EngineClient). With the feature `pull` also models from
+//! a registry, into files.
 //!
 //! Agents, asks, events and saved conversations are the same as with a local engine. The
 //! conversation is kept here; each ask sends persona, conversation and question as one request, and
@@ -44,6 +45,8 @@ mod key;
 mod options;
 mod parts;
 mod proxy;
+#[cfg(feature = "pull")]
+pub mod pull;
 mod request;
 mod stream;
 mod tls;

@@ -30,7 +30,8 @@ mod inline_text;
 mod mailbox;
 mod model_text;
 mod options;
-mod replace;
+#[doc(hidden)]
+pub mod replace;
 mod reply_parts;
 mod sentence;
 mod shell;

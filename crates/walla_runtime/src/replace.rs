@@ -22,7 +22,7 @@ const MAX_SKIPPED: u32 = 1_000;
 ///
 /// # Errors
 /// The errors of `write`, and errors of the system, converted by `io`.
-pub(crate) fn replace<T, E>(
+pub fn replace<T, E>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<T, E>,
     io: impl Fn(io::Error) -> E,
@@ -36,17 +36,24 @@ pub(crate) fn replace<T, E>(
     });
     drop(file);
     let written = written.and_then(|written| {
-        rename(&beside, &path).map_err(&io)?;
+        put(&beside, &path).map_err(&io)?;
         Ok(written)
     });
-    if written.is_ok() {
-        sync_folder(&path);
-    }
     if written.is_err() {
         // A full disk leaves a part of the new file.
         let _removed = fs::remove_file(&beside);
     }
     written
+}
+
+/// Renames a stored file in the place of another one.
+///
+/// # Errors
+/// Errors of the system.
+pub fn put(from: &Path, to: &Path) -> io::Result<()> {
+    rename(from, to)?;
+    sync_folder(to);
+    Ok(())
 }
 
 #[cfg(not(windows))]

@@ -10,6 +10,7 @@
 //! | `WALLA_CUDA_WARPGROUPS` | [`cuda_warpgroups`] | `0`: uses no WGMMA kernels |
 //! | `WALLA_CUDA_HOST_TABLES` | [`cuda_host_tables`] | `0`: loads all embeddings to the device |
 //! | `WALLA_CUDA_IMAGES` | [`cuda_images`] | kernel images to consider: files and folders, separated as in `PATH` |
+//! | `WALLA_REGISTRY` | [`registry`] | the registry of `walla pull` |
 //! | `NVTX_INJECTION64_PATH` | [`nvtx_injection`] | set by NVIDIA's profilers: the library that receives ranges |
 //! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command |
 //!
@@ -38,6 +39,9 @@ pub const CUDA_HOST_TABLES: &str = "WALLA_CUDA_HOST_TABLES";
 
 /// Name of the variable of [`cuda_images`].
 pub const CUDA_IMAGES: &str = "WALLA_CUDA_IMAGES";
+
+/// Name of the variable of [`registry`].
+pub const REGISTRY: &str = "WALLA_REGISTRY";
 
 /// Name of the variable of [`nvtx_injection`].
 pub const NVTX_INJECTION: &str = "NVTX_INJECTION64_PATH";
@@ -77,6 +81,12 @@ pub fn cuda_host_tables() -> bool {
 #[must_use]
 pub fn cuda_images() -> Vec<PathBuf> {
     text(CUDA_IMAGES).iter().flat_map(env::split_paths).collect()
+}
+
+/// Address of the registry from which the command pulls models. Default: none, the command's.
+#[must_use]
+pub fn registry() -> Option<String> {
+    env::var(REGISTRY).ok().filter(|address| !address.is_empty())
 }
 
 /// The library to which a profiler that started this program wants ranges to be sent.

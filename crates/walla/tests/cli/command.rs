@@ -20,6 +20,9 @@ pub fn walla(arguments: &[&str]) -> Command {
     command
 }
 
+/// A device that accepts and forgets all bytes.
+pub const NULL: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
+
 /// Result of a run. Standard output is always text.
 #[derive(Debug)]
 pub struct Ran {

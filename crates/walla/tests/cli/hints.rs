@@ -67,7 +67,7 @@ fn verbs_of_other_programs_get_a_hint() {
     for (verb, expected) in [
         ("run", "walla chat"),
         ("server", "walla serve"),
-        ("pull", "on this machine"),
+        ("download", if cfg!(feature = "pull") { "walla pull" } else { "of this machine" }),
         ("show", "walla inspect"),
         ("tokenise", "walla tokenize"),
         ("generat", "similar: generate"),

@@ -1,6 +1,6 @@
 //! Output files: a failure leaves the previous file as it was, and no output replaces an input.
 
-use crate::command::{run, succeed, tiny};
+use crate::command::{NULL, run, succeed, tiny};
 use crate::refusals::refused;
 
 /// A folder of one test, with a copy of the model.
@@ -105,8 +105,17 @@ fn a_complete_file_replaces_the_previous_one() {
     assert_eq!(place.names(), ["m.gguf", "out"]);
 }
 
-/// Links stay links, modes stay, a write-protected file and a folder are refused, and devices are
-/// written in place.
+/// It has no content to lose, and nothing can be renamed to it.
+#[test]
+fn a_device_is_written_in_place() {
+    let place = Place::new();
+    let model = place.path("m.gguf");
+    succeed(&["logits", &model, "--tokens", "1", "--out", NULL, "--device", "cpu"]);
+    assert!(!std::path::Path::new(NULL).is_file());
+    assert_eq!(place.names(), ["m.gguf"]);
+}
+
+/// Links stay links, modes stay, a write-protected file and a folder are refused.
 #[test]
 #[cfg(unix)]
 fn the_target_keeps_its_file_type() {
@@ -135,8 +144,6 @@ fn the_target_keeps_its_file_type() {
     let mode = |name| std::fs::metadata(place.path(name)).unwrap().permissions().mode();
     assert_eq!(mode("new"), mode("other"));
     std::fs::remove_file(place.path("other")).unwrap();
-    logits("/dev/null");
-    assert!(!Path::new("/dev/null").is_file());
     let folder = place.0.path().to_str().unwrap();
     for out in [folder, &format!("{folder}/none/"), ""] {
         refused(&["logits", &model, "--tokens", "1", "--out", out], &[out]);

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use walla_reference_test::reference_test;
 
-use crate::command::{reference, run, scratch, succeed, tiny, walla};
+use crate::command::{NULL, reference, run, scratch, succeed, tiny, walla};
 
 /// One line that contains all of `words`, no output, a failure.
 pub fn refused(arguments: &[&str], words: &[&str]) {
@@ -22,7 +22,7 @@ fn on(model: &str) -> Vec<Vec<&str>> {
         vec!["inspect", model],
         vec!["tokenize", model, "x"],
         vec!["detokenize", model, "1"],
-        vec!["logits", model, "--tokens", "1", "--out", "/dev/null"],
+        vec!["logits", model, "--tokens", "1", "--out", NULL],
         vec!["generate", model, "--prompt", "x"],
         vec!["chat", model],
         vec!["bench", model],
@@ -32,8 +32,10 @@ fn on(model: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn a_missing_file_is_refused() {
+    // In the words of the system.
+    let reason = std::fs::metadata("/no/such/model.gguf").unwrap_err().to_string();
     for arguments in on("/no/such/model.gguf") {
-        refused(&arguments, &["/no/such/model.gguf", "No such file"]);
+        refused(&arguments, &["/no/such/model.gguf", &reason]);
     }
 }
 
@@ -181,8 +183,8 @@ fn missing_or_invalid_arguments_are_refused() {
     refused(&["detokenize", model, "many"], &["many"]);
     refused(&["detokenize", model, "300"], &["300", "vocabulary"]);
     refused(&["logits", model, "--tokens", "1"], &["--out"]);
-    refused(&["logits", model, "--out", "/dev/null"], &["--tokens"]);
-    refused(&["logits", model, "--tokens", "1,x", "--out", "/dev/null"], &["\"x\""]);
+    refused(&["logits", model, "--out", NULL], &["--tokens"]);
+    refused(&["logits", model, "--tokens", "1,x", "--out", NULL], &["\"x\""]);
     refused(
         &["logits", model, "--tokens", "1", "--out", "/no/such/folder/f"],
         &["/no/such/folder/f"],

@@ -6,6 +6,7 @@ mod mapping;
 #[path = "../../../walla_runtime/tests/common/own_thread.rs"]
 mod own_thread;
 mod proxy;
+mod pull;
 mod secrets;
 mod server;
 mod shapes;

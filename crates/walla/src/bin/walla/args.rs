@@ -58,6 +58,12 @@ pub enum Verb {
     /// as one batch. Ends with Ctrl-C or SIGTERM.
     #[cfg(feature = "serve")]
     Serve(Serve),
+    /// Fetch a model from a registry and print the path of its file
+    ///
+    /// Checks size and SHA-256, continues a partial download, and writes the text of the license
+    /// next to the model. Nothing is fetched by any other verb.
+    #[cfg(feature = "pull")]
+    Pull(Pull),
     /// Measure milliseconds per step for several numbers of agents
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
@@ -494,6 +500,27 @@ pub struct Serve {
     pub template: TemplateArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+#[cfg(feature = "pull")]
+#[derive(Debug, Args)]
+pub struct Pull {
+    /// OWNER/MODEL[:TAG], such as Qwen/Qwen3-0.6B-GGUF:Q8_0
+    pub name: String,
+    /// Folder of the file MODEL-TAG.gguf [default: the current one]
+    #[arg(long, value_name = "FOLDER")]
+    pub to: Option<PathBuf>,
+    /// Address of the registry, such as https://registry.ollama.ai; https unless it begins with
+    /// http:// [default: WALLA_REGISTRY of the environment, then https://huggingface.co]
+    #[arg(long, value_name = "URL")]
+    pub registry: Option<String>,
+    /// Environment variable with the key for a private model, which is sent to the registry alone
+    /// [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub key_env: Option<String>,
+    /// Replace a file that has other content
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// On or off.

@@ -123,8 +123,16 @@ const VERBS: &[(&[&str], &str)] = &[
     (&["decode", "detokenise"], "walla detokenize decodes token ids"),
     (&["benchmark"], "walla bench measures steps"),
     (&["server", "start"], "walla serve answers requests over HTTP"),
-    (&["pull", "download"], "walla reads GGUF files that are on this machine"),
+    (&["download", "fetch"], PULL),
+    // Without the feature.
+    (&["pull"], PULL),
 ];
+
+#[cfg(feature = "pull")]
+const PULL: &str = "walla pull fetches a model";
+#[cfg(not(feature = "pull"))]
+const PULL: &str =
+    "this build reads GGUF files of this machine; walla with the feature pull fetches";
 
 /// Walla's name for the first argument that clap refused, if it has one.
 pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {

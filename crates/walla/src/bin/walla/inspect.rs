@@ -87,7 +87,7 @@ fn tensors(file: &Gguf) -> Json {
 }
 
 /// The specification, or why walla cannot run the model.
-fn spec(file: &Gguf) -> Json {
+pub fn spec(file: &Gguf) -> Json {
     if is_embedding_model(file) {
         return embedding(file);
     }

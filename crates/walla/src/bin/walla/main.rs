@@ -19,6 +19,8 @@ mod load;
 mod logits;
 mod note;
 mod output;
+#[cfg(feature = "pull")]
+mod pull;
 mod replay;
 mod score;
 #[cfg(feature = "serve")]
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Replay(arguments) => replay::run(&arguments),
         #[cfg(feature = "serve")]
         Verb::Serve(arguments) => serve::run(&arguments),
+        #[cfg(feature = "pull")]
+        Verb::Pull(arguments) => pull::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),

@@ -59,6 +59,12 @@ impl Target {
             // A file that is write-protected is not replaced either.
             Ok(_) => Some(OpenOptions::new().write(true).open(path)?.metadata()?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // Devices of Windows, such as NUL, have no metadata: ERROR_INVALID_FUNCTION, and under
+            // wine ERROR_INVALID_PARAMETER.
+            Err(error) if cfg!(windows) && matches!(error.raw_os_error(), Some(1 | 87)) => {
+                OpenOptions::new().write(true).open(path)?;
+                return Ok(Place::InPlace);
+            }
             Err(error) => return Err(error),
         };
         let path = without_link(path)?;
@@ -144,10 +150,7 @@ fn is_same(_path: &Path, found: &Metadata, input: &Path) -> bool {
     fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (found.dev(), found.ino()))
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
 fn is_same(path: &Path, _found: &Metadata, input: &Path) -> bool {
-    match (path.canonicalize(), input.canonicalize()) {
-        (Ok(path), Ok(input)) => path == input,
-        _ => false,
-    }
+    same_file::is_same_file(path, input).unwrap_or(false)
 }
