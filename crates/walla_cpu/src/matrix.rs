@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::{kernels, scalar, work};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Bytes that a thread reads from a file per call. Large enough that the copy costs more than the
 /// call, and small enough that the copy is still in the L2 cache when it is packed.

@@ -18,6 +18,8 @@ pub(crate) mod neon;
 pub(crate) mod neon_dot;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_i8mm;
+#[cfg(test)]
+mod tests;
 mod unpack;
 
 use walla_types::blocks;
