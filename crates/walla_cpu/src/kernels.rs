@@ -12,44 +12,51 @@ use walla_types::{Activation, TensorType};
 use crate::operands::{Input, Products, Scores, Values};
 use crate::options::Variant;
 use crate::quantize::Group;
-#[cfg(target_arch = "aarch64")]
-use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{attention, avx_vnni, avx2, avx512};
+#[cfg(target_arch = "aarch64")]
+use crate::simd::{attention, neon, neon_dot, neon_i8mm};
 use crate::{math, scalar};
 
 /// Calls the variant's kernel in a module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
-    ($variant:expr, $kernel:ident ($($arg:expr),*), $plain:expr) => {
+    ($variant:expr, $kernel:ident $args:tt, $plain:expr) => {
         dispatch!(
-            @of $variant, avx512::$kernel, avx_vnni::$kernel, avx2::$kernel, ($($arg),*), $plain
+            @of $variant,
+            [
+                "x86_64" Avx512Vnni avx512::$kernel,
+                "x86_64" AvxVnni avx_vnni::$kernel,
+                "x86_64" Avx2Fma avx2::$kernel,
+                "aarch64" NeonI8mm neon_i8mm::$kernel,
+                "aarch64" NeonDot neon_dot::$kernel,
+                "aarch64" Neon neon::$kernel
+            ],
+            $args, $plain
         )
     };
-    ($variant:expr, attention::$kernel:ident ($($arg:expr),*), $plain:expr) => {
+    ($variant:expr, attention::$kernel:ident $args:tt, $plain:expr) => {
         dispatch!(
-            @of $variant, attention::avx512::$kernel, attention::avx2::$kernel,
-            attention::avx2::$kernel, ($($arg),*), $plain
+            @of $variant,
+            [
+                "x86_64" Avx512Vnni attention::avx512::$kernel,
+                "x86_64" AvxVnni attention::avx2::$kernel,
+                "x86_64" Avx2Fma attention::avx2::$kernel,
+                "aarch64" NeonI8mm attention::neon::$kernel,
+                "aarch64" NeonDot attention::neon::$kernel,
+                "aarch64" Neon attention::neon::$kernel
+            ],
+            $args, $plain
         )
     };
-    (
-        @of $variant:expr, $avx512:path, $avx_vnni:path, $avx2:path, ($($arg:expr),*), $plain:expr
-    ) => {
+    (@of $variant:expr, [$($arch:literal $name:ident $path:path),+], $args:tt, $plain:expr) => {
         match $variant {
-            #[cfg(target_arch = "x86_64")]
-            #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the machine has these instructions, else the variant was refused; see the
-            // module.
-            Variant::Avx512Vnni => unsafe { $avx512($($arg),*) },
-            #[cfg(target_arch = "x86_64")]
-            #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the machine has these instructions, else the variant was refused; see the
-            // module.
-            Variant::AvxVnni => unsafe { $avx_vnni($($arg),*) },
-            #[cfg(target_arch = "x86_64")]
-            #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the machine has these instructions, else the variant was refused; see the
-            // module.
-            Variant::Avx2Fma => unsafe { $avx2($($arg),*) },
+            $(
+                #[cfg(target_arch = $arch)]
+                #[expect(unsafe_code, reason = "instructions beyond the baseline")]
+                // SAFETY: the machine has these instructions, else the variant was refused; see the
+                // module.
+                Variant::$name => unsafe { $path $args },
+            )+
             _ => $plain,
         }
     };
@@ -63,12 +70,6 @@ pub(crate) fn multiply(
     input: Input<'_>,
     out: &mut Products,
 ) {
-    #[cfg(target_arch = "aarch64")]
-    if variant == Variant::Neon {
-        #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-        // SAFETY: the machine has these instructions, else the variant was refused; see the module.
-        return unsafe { neon::multiply(ty, panel, input, out) };
-    }
     dispatch!(variant, multiply(ty, panel, input, out), unreachable!("{variant} has no panels"));
 }
 
@@ -91,10 +92,14 @@ macro_rules! math_kernels {
 
             // On x86-64 it would be compiled without a fused multiply-add.
             #[cfg(not(target_arch = "x86_64"))]
-            if variant == Variant::Neon {
+            if variant != Variant::Scalar {
                 return math::$kernel($($arg),*);
             }
-            dispatch!(@of variant, avx512, avx2, avx2, ($($arg),*), scalar::$kernel($($arg),*))
+            dispatch!(
+                @of variant,
+                ["x86_64" Avx512Vnni avx512, "x86_64" AvxVnni avx2, "x86_64" Avx2Fma avx2],
+                ($($arg),*), scalar::$kernel($($arg),*)
+            )
         }
     )*};
 }
@@ -160,7 +165,10 @@ pub(crate) struct DeltaInput<'a> {
 
 impl Scores<'_> {
     /// `out[q][c] = sum_d queries[q][d] * keys[d][c]`.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no kernels"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(unused_variables, reason = "no kernels")
+    )]
     pub(crate) fn compute(&self, variant: Variant, out: &mut [f32]) {
         dispatch!(variant, attention::scores(self, out), unreachable_attention(variant));
     }
@@ -173,7 +181,10 @@ fn unreachable_attention(variant: Variant) {
 
 impl Values<'_> {
     /// `out[q][d] += sum_c weights[q][c] * values[c][d]`.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no kernels"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(unused_variables, reason = "no kernels")
+    )]
     pub(crate) fn add(&self, variant: Variant, out: &mut [f32]) {
         dispatch!(variant, attention::values(self, out), unreachable_attention(variant));
     }

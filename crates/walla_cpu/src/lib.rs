@@ -23,7 +23,9 @@
 //! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised: 8 bits, groups of 32; else f32 |
 //! | `avxvnni` | also AVX-VNNI | the same | the same |
 //! | `avx512vnni` | also AVX-512 F, BW, VL, VNNI | the same | the same |
-//! | `neon` | AArch64 (not yet run on hardware) | the same for quantised types | the same |
+//! | `neon` | AArch64 (this and the next two: tested in an emulator, not yet run on hardware) | the same | the same |
+//! | `neondot` | also `dotprod` (Cortex-A76 and later) | the same | the same |
+//! | `neoni8mm` | also `i8mm` (Armv8.6) | the same | the same |
 //!
 //! Keys and values have the type that the cache description specifies; all other activations are
 //! f32. Attention uses vector instructions for f16 caches whose page and head sizes are multiples
@@ -63,6 +65,7 @@ mod retry;
 mod ring;
 mod sample;
 mod scalar;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 mod step_check;
 mod sync;

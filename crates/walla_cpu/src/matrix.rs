@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::{kernels, scalar, work};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Bytes that a thread reads from a file per call. Large enough that the copy costs more than the
 /// call, and small enough that the copy is still in the L2 cache when it is packed.
@@ -37,7 +37,7 @@ impl Matrix {
         source: &dyn WeightSource,
         variant: Variant,
     ) -> usize {
-        if !desc.usage.multiply || !variant.takes_panels(desc.ty.is_quantized()) {
+        if !desc.usage.multiply || !variant.has_vectors() {
             return source.bytes();
         }
         let panels = (desc.rows as usize).div_ceil(PANEL);
@@ -54,7 +54,7 @@ impl Matrix {
     ) -> Result<Self, DeviceError> {
         let row_bytes = check(desc, source.bytes())?;
         let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
-        if !usage.multiply || !variant.takes_panels(ty.is_quantized()) {
+        if !usage.multiply || !variant.has_vectors() {
             let mut stored = Bytes::zeroed(desc.name, source.bytes())?;
             source.read_into(0, stored.bytes_mut())?;
             return Ok(Self { rows, cols, ty, usage, variant, panels: None, bytes: stored });

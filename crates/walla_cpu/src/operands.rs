@@ -38,7 +38,10 @@ impl Input<'_> {
 }
 
 /// Scores of several queries (`[queries, dim]`) with the cells of an f16 page.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    expect(dead_code, reason = "no kernels")
+)]
 pub(crate) struct Scores<'a> {
     pub queries: &'a [f32],
     pub dim: usize,
@@ -54,7 +57,10 @@ pub(crate) struct Scores<'a> {
 }
 
 /// Weights of several queries (row stride `width`) for the cells of an f16 page.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    expect(dead_code, reason = "no kernels")
+)]
 pub(crate) struct Values<'a> {
     pub weights: &'a [f32],
     pub width: usize,

@@ -16,15 +16,25 @@ pub enum Variant {
     AvxVnni,
     /// x86-64 with AVX-512 (F, BW, VL) and VNNI: the same rounding.
     Avx512Vnni,
-    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust for the rest. Not yet
-    /// run on hardware.
+    /// AArch64 with NEON: the same rounding. Not yet run on hardware, as the next two.
     Neon,
+    /// As `Neon`, and dot products of bytes: four products of bytes in one instruction.
+    NeonDot,
+    /// As `NeonDot`, and products of 8-bit matrices: the same for two rows and two columns at once.
+    NeonI8mm,
 }
 
 impl Variant {
     /// Every variant, best first.
-    pub const ALL: &'static [Self] =
-        &[Self::Avx512Vnni, Self::AvxVnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
+    pub const ALL: &'static [Self] = &[
+        Self::Avx512Vnni,
+        Self::AvxVnni,
+        Self::Avx2Fma,
+        Self::NeonI8mm,
+        Self::NeonDot,
+        Self::Neon,
+        Self::Scalar,
+    ];
 
     /// The name in [`DeviceInfo::variant`](walla_device::DeviceInfo::variant).
     #[must_use]
@@ -35,6 +45,8 @@ impl Variant {
             Self::AvxVnni => "avxvnni",
             Self::Avx512Vnni => "avx512vnni",
             Self::Neon => "neon",
+            Self::NeonDot => "neondot",
+            Self::NeonI8mm => "neoni8mm",
         }
     }
 
@@ -47,6 +59,8 @@ impl Variant {
     /// The variant's rank on this machine; `None` if it cannot run here.
     #[must_use]
     pub fn score(self) -> Option<u32> {
+        #[cfg(target_arch = "aarch64")]
+        use std::arch::is_aarch64_feature_detected as has;
         #[cfg(target_arch = "x86_64")]
         use std::arch::is_x86_feature_detected as has;
         #[cfg(target_arch = "x86_64")]
@@ -63,29 +77,25 @@ impl Variant {
                 (has_avx2 && has_avx512 && has!("avx512vnni")).then_some(3)
             }
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => std::arch::is_aarch64_feature_detected!("neon").then_some(1),
+            Self::Neon => has!("neon").then_some(1),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => (has!("neon") && has!("dotprod")).then_some(2),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => (has!("neon") && has!("dotprod") && has!("i8mm")).then_some(3),
             _ => None,
         }
     }
 
-    /// Whether kernels take matrices of this kind in panels, instead of the file's layout.
-    pub(crate) const fn takes_panels(self, quantized: bool) -> bool {
-        match self {
-            Self::Scalar => false,
-            Self::Neon => quantized,
-            Self::Avx2Fma | Self::AvxVnni | Self::Avx512Vnni => true,
-        }
-    }
-
-    /// Whether attention has kernels with vector instructions.
-    pub(crate) const fn attends_in_vectors(self) -> bool {
-        matches!(self, Self::Avx2Fma | Self::AvxVnni | Self::Avx512Vnni)
+    /// Whether kernels use vector instructions, and take matrices in panels instead of the file's
+    /// layout.
+    pub(crate) const fn has_vectors(self) -> bool {
+        !matches!(self, Self::Scalar)
     }
 
     /// Whether quantised weights are multiplied with activations rounded to 8 bits.
     #[must_use]
     pub const fn rounds_activations(self) -> bool {
-        !matches!(self, Self::Scalar)
+        self.has_vectors()
     }
 
     /// The variant with the best score on this machine.

@@ -79,8 +79,8 @@ impl Format {
         }
     }
 
-    /// Bytes of one group, which kernels for x86-64 prefetch, with its share of the side part.
-    #[cfg(target_arch = "x86_64")]
+    /// Bytes of one group with its share of the side part, which kernels prefetch.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) const fn group_bytes(self) -> usize {
         self.quants + self.side / self.groups
     }

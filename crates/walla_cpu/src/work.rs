@@ -97,8 +97,12 @@ pub(crate) fn product(
 ) -> u64 {
     const BYTES: u64 = 24;
     let speed: u64 = match (variant, ty.is_quantized()) {
-        (Variant::Scalar, _) | (Variant::Neon, false) => 1,
+        (Variant::Scalar, _) => 1,
+        // Estimates: half of the numbers of a register of AVX2 per instruction.
+        (Variant::Neon | Variant::NeonDot | Variant::NeonI8mm, false) => 10,
         (Variant::Neon, true) => 20,
+        (Variant::NeonDot, true) => 40,
+        (Variant::NeonI8mm, true) => 50,
         (Variant::Avx2Fma | Variant::AvxVnni | Variant::Avx512Vnni, false) => 25,
         (Variant::Avx2Fma, true) => 50,
         (Variant::AvxVnni, true) => 80,

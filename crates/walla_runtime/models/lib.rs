@@ -1,22 +1,91 @@
-//! Every interleaving of small uses of `walla_runtime`'s snapshot, with at most three preemptions.
+//! Every interleaving of small uses of `walla_runtime`'s mailbox and snapshot, with at most three preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models
 //! LOOM_MAX_PREEMPTIONS=5 cargo test -p walla_runtime_models --release
 //! ```
 //!
-//! The source is the runtime's, compiled here with loom's atomics in place of `core`'s. A
+//! The sources are the runtime's, compiled here with loom's atomics in place of `core`'s. A
 //! separate package needs no compiler flags that would reach other crates, and builds loom alone.
 #![cfg(test)]
+#![allow(dead_code, reason = "the models use a part of each file")]
 
+#[path = "../src/mailbox/queue.rs"]
+mod queue;
 #[path = "../src/mailbox/snapshot.rs"]
 mod snapshot;
 
+mod mailboxes;
 mod snapshots;
 
 /// Replaces `walla_runtime::mailbox::sync`.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+    /// The model's threads have no cache lines.
+    #[derive(Debug)]
+    pub(crate) struct CachePadded<T>(T);
+
+    impl<T> CachePadded<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(value)
+        }
+    }
+
+    impl<T> std::ops::Deref for CachePadded<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    const EMPTY: usize = 0;
+    const BUSY: usize = 1;
+    const FULL: usize = 2;
+
+    /// Model of `crossbeam_queue::ArrayQueue` with one place, which loom does not know. Orderings
+    /// are weaker than there, so the mailbox must not rely on more than "a push is before its pop".
+    #[derive(Debug)]
+    pub(crate) struct ArrayQueue<T> {
+        state: AtomicUsize,
+        /// Only locked by the thread that set `BUSY`.
+        item: std::sync::Mutex<Option<T>>,
+    }
+
+    impl<T> ArrayQueue<T> {
+        pub(crate) fn new(capacity: usize) -> Self {
+            assert_eq!(capacity, 1);
+            Self { state: AtomicUsize::new(EMPTY), item: std::sync::Mutex::new(None) }
+        }
+
+        pub(crate) fn push(&self, item: T) -> Result<(), T> {
+            if !self.claim(EMPTY) {
+                return Err(item);
+            }
+            *self.item.try_lock().unwrap() = Some(item);
+            self.state.store(FULL, Ordering::Release);
+            Ok(())
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            if !self.claim(FULL) {
+                return None;
+            }
+            let item = self.item.try_lock().unwrap().take();
+            self.state.store(EMPTY, Ordering::Release);
+            item
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.state.load(Ordering::Relaxed) == EMPTY
+        }
+
+        fn claim(&self, state: usize) -> bool {
+            let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+            self.state.compare_exchange(state, BUSY, success, failure).is_ok()
+        }
+    }
 }
 
 /// Runs `model` in every interleaving.

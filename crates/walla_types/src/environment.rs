@@ -5,7 +5,7 @@
 //! | variable | read by | effect |
 //! |---|---|---|
 //! | `WALLA_TRACE` | [`trace_file`] | writes a trace of every frame to this file |
-//! | `WALLA_CPU_VARIANT` | [`cpu_variant`] | CPU kernels: `scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon` |
+//! | `WALLA_CPU_VARIANT` | [`cpu_variant`] | CPU kernels: `scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon`, `neondot`, `neoni8mm` |
 //! | `WALLA_CUDA_GRAPHS` | [`cuda_graphs`] | `0`: launches programs op by op instead of as graphs |
 //! | `WALLA_CUDA_WARPGROUPS` | [`cuda_warpgroups`] | `0`: uses no WGMMA kernels |
 //! | `WALLA_CUDA_HOST_TABLES` | [`cuda_host_tables`] | `0`: loads all embeddings to the device |

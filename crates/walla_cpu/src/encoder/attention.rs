@@ -85,7 +85,7 @@ impl Attention<'_> {
 
     /// Whether the SIMD kernels apply.
     pub(super) fn in_vectors(&self) -> bool {
-        self.variant.attends_in_vectors() && self.dim().is_multiple_of(16)
+        self.variant.has_vectors() && self.dim().is_multiple_of(16)
     }
 
     /// Estimated nanoseconds of one layer.

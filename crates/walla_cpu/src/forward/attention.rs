@@ -65,7 +65,7 @@ pub(crate) const QUERIES: usize = 8;
 
 /// Whether the SIMD kernels apply: f16, and whole registers.
 pub(super) fn has_vectors(variant: Variant, kv: &KvLayer) -> bool {
-    variant.attends_in_vectors()
+    variant.has_vectors()
         && kv.kv_type == KvType::F16
         && kv.head_dim.is_multiple_of(16)
         && kv.page_tokens.is_multiple_of(16)

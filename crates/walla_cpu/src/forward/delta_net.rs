@@ -34,7 +34,7 @@ impl Frame<'_> {
         for products in product.chunks_mut(padded) {
             let steps = products[starts[1]..].iter_mut().zip(decay).zip(step_bias);
             steps.for_each(|((step, decay), bias)| {
-                *step = libm::expf(decay * softplus(*step + bias))
+                *step = libm::expf(decay * softplus(*step + bias));
             });
             let strengths = &mut products[starts[2]..][..decay.len()];
             strengths

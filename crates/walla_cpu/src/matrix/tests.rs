@@ -1,4 +1,4 @@
-mod int_dot;
+pub(crate) mod int_dot;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -153,17 +153,19 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
                     continue;
                 }
                 let case = format!("{ty} {} row {row} x {r}, {cols} columns", matrix.variant);
-                if matrix.takes_groups() {
+                let mut weights = vec![0.0; cols];
+                matrix.gather(row, &mut weights);
+                let exact = if matrix.takes_groups() {
                     let row_bytes = ty.row_bytes(cols).unwrap();
                     let x: Vec<Group> =
                         input.groups.iter().skip(r).step_by(got_rows).copied().collect();
-                    let exact = int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x);
-                    assert_eq!(got[lane], exact, "{case}");
-                }
+                    int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x)
+                } else {
+                    int_dot::float_dot(&weights, &input.values[r * cols..][..cols])
+                };
+                assert_eq!(got[lane], exact, "{case}");
                 // Rounding changes each product by at most half a step of 1/127 of the largest
                 // activation.
-                let mut weights = vec![0.0; cols];
-                matrix.gather(row, &mut weights);
                 let size: f32 = weights.iter().map(|w| w.abs()).sum();
                 let step = if matrix.takes_groups() { 3.0 / 127.0 / 2.0 } else { 1e-5 };
                 let error = (got[lane] - wanted[r][lane]).abs();

@@ -54,7 +54,7 @@ macro_rules! attention_kernels {
                     let first = $halves(keys, 0);
                     let second = if both { $halves(keys, $lanes) } else { first };
                     if line {
-                        prefetch(page.next, d * page.stride + cell);
+                        prefetch_number(page.next, d * page.stride + cell);
                     }
                     for q in 0..Q {
                         let query = $set1(queries[q][d]);
@@ -135,7 +135,7 @@ macro_rules! attention_kernels {
                 let values = &page.values[at..][..N * $lanes];
                 if line {
                     for first in (0..N * $lanes).step_by(LINE) {
-                        prefetch(page.next, at + first);
+                        prefetch_number(page.next, at + first);
                     }
                 }
                 for n in 0..N {
@@ -151,21 +151,22 @@ macro_rules! attention_kernels {
                 }
             }
         }
-
-        /// Prefetches the line of number `at` of the next page. Pages are not contiguous, so the
-        /// hardware prefetcher cannot predict it.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn prefetch(next: &[u16], at: usize) {
-            _mm_prefetch::<_MM_HINT_T0>(next.as_ptr().wrapping_add(at).cast());
-        }
     };
 }
 
+/// Prefetches the line of number `at` of the next page. Pages are not contiguous, so the hardware
+/// prefetcher cannot predict it.
+#[inline]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse"))]
+fn prefetch_number(next: &[u16], at: usize) {
+    super::prefetch_line(next.as_ptr().wrapping_add(at).cast());
+}
+
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::LINE;
+    use super::{LINE, prefetch_number};
 
     attention_kernels!(
         "avx512f,avx512bw,avx512vl,avx2,fma,f16c",
@@ -206,10 +207,11 @@ pub(crate) mod avx512 {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::LINE;
+    use super::{LINE, prefetch_number};
 
     attention_kernels!(
         "avx2,fma,f16c",
@@ -247,5 +249,43 @@ pub(crate) mod avx2 {
         let part = &mut numbers[..8];
         // SAFETY: `part` is 8 numbers; the store needs no alignment.
         unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon {
+    use std::arch::aarch64::*;
+
+    use super::{LINE, prefetch_number};
+    use crate::simd::neon::{halves_to_floats, multiply_add, set_floats, zeros};
+
+    attention_kernels!("neon", 8, 8, zeros, set_floats, multiply_add, halves);
+
+    #[target_feature(enable = "neon")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn halves(numbers: &[u16], at: usize) -> float32x4x2_t {
+        let part = &numbers[at..at + 8];
+        // SAFETY: `part` is 8 numbers.
+        let bits = unsafe { vld1q_u16(part.as_ptr()) };
+        halves_to_floats(bits)
+    }
+
+    #[target_feature(enable = "neon")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load(numbers: &[f32]) -> float32x4x2_t {
+        let part = &numbers[..8];
+        // SAFETY: `part` is 8 numbers.
+        unsafe { vld1q_f32_x2(part.as_ptr()) }
+    }
+
+    #[target_feature(enable = "neon")]
+    #[inline]
+    #[expect(unsafe_code, reason = "stores take pointers")]
+    fn store(numbers: &mut [f32], value: float32x4x2_t) {
+        let part = &mut numbers[..8];
+        // SAFETY: `part` is 8 numbers.
+        unsafe { vst1q_f32_x2(part.as_mut_ptr(), value) }
     }
 }

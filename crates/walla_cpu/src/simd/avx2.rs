@@ -3,21 +3,22 @@
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    _mm256_add_ps as add_each, _mm256_and_si256 as and, _mm256_broadcastsi128_si256 as broadcast,
-    _mm256_castsi256_ps as as_floats, _mm256_cvtepi8_epi32 as from_signed_bytes,
-    _mm256_cvtepi32_ps as to_floats, _mm256_cvtepu8_epi32 as from_bytes,
-    _mm256_cvtepu16_epi32 as from_halves, _mm256_cvtph_ps as halves_to_floats,
-    _mm256_fmadd_ps as multiply_add, _mm256_loadu_si256 as load_integers,
-    _mm256_mul_ps as multiply_each, _mm256_or_si256 as or, _mm256_set1_epi8 as set_bytes,
-    _mm256_set1_epi32 as set_words, _mm256_set1_ps as set_floats, _mm256_setzero_ps as zeros,
-    _mm256_shuffle_epi8 as shuffle, _mm256_sll_epi32 as shift_words_left,
-    _mm256_slli_epi32 as shift_left, _mm256_srl_epi32 as shift_words_right,
-    _mm256_srli_epi32 as shift_right, _mm256_storeu_ps as store_floats, _mm256_sub_ps as subtract,
+    _mm_cvtsi32_si128 as distance, _mm256_add_ps as add_each, _mm256_and_si256 as and,
+    _mm256_broadcastsi128_si256 as broadcast, _mm256_castsi256_ps as as_floats,
+    _mm256_cvtepi8_epi32 as from_signed_bytes, _mm256_cvtepi32_ps as to_floats,
+    _mm256_cvtepu8_epi32 as from_bytes, _mm256_cvtepu16_epi32 as from_halves,
+    _mm256_cvtph_ps as halves_to_floats, _mm256_fmadd_ps as multiply_add,
+    _mm256_loadu_si256 as load_integers, _mm256_mul_ps as multiply_each, _mm256_or_si256 as or,
+    _mm256_set1_epi8 as set_bytes, _mm256_set1_epi32 as set_words, _mm256_set1_ps as set_floats,
+    _mm256_setzero_ps as zeros, _mm256_shuffle_epi8 as shuffle,
+    _mm256_sll_epi32 as shift_words_left, _mm256_slli_epi32 as shift_left,
+    _mm256_srl_epi32 as shift_words_right, _mm256_srli_epi32 as shift_right,
+    _mm256_storeu_ps as store_floats, _mm256_sub_ps as subtract,
 };
 
 use walla_types::TensorType;
 
-use super::unpack::unpacking_kernels;
+use super::unpack::{float_kernel, quantized_kernel, unpacking_kernels};
 use super::{Rows, block_of, by_type_and_rows, has_halves, is_signed, prefetch, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
@@ -39,117 +40,8 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
     }
 }
 
-/// Products of a panel of floats: four rows and 8 lanes at a time.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_floats(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-    let (cols, rows) = (input.cols, input.rows());
-    for first in (0..rows).step_by(4) {
-        let count = (rows - first).min(4);
-        for lanes in 0..2 {
-            let x = &input.values[first * cols..];
-            by_type_and_rows!(
-                floats,
-                [F32, F16, BF16],
-                ty,
-                count,
-                4,
-                (panel, lanes, cols, x, &mut out[first..])
-            );
-        }
-    }
-}
-
-/// Generates `quantized`, which calls the `dots` of the enclosing module.
-macro_rules! quantized_kernel {
-    ($features:literal) => {
-        /// Products of a quantised panel: blocks of rows, and 8 lanes at a time.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn multiply_quantized(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-            let (cols, rows) = (input.cols, input.rows());
-            let mut first = 0;
-            while first < rows {
-                let count = block_of(rows - first);
-                for lanes in 0..2 {
-                    let x = Rows { groups: input.groups, all: rows, first };
-                    by_type_and_rows!(
-                        quantized,
-                        [
-                            Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs,
-                            Mxfp4
-                        ],
-                        ty,
-                        count,
-                        blocks,
-                        (panel, lanes, cols, x, &mut out[first..])
-                    );
-                }
-                first += count;
-            }
-        }
-
-        /// Integer dot products group by group.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn quantized<const TY: u32, const R: usize>(
-            panel: &[u8],
-            lanes: usize,
-            cols: usize,
-            x: Rows<'_>,
-            out: &mut [[f32; PANEL]],
-        ) {
-            let format = const { Format::of(of_code(TY)) };
-            let layout = Layout::new(of_code(TY), cols);
-            let (side, quants) = panel.split_at(layout.quants_at);
-            let share = const { Format::of(of_code(TY)).group_bytes() };
-            let mut acc = [_mm256_setzero_ps(); R];
-            for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
-                if lanes == 0 {
-                    prefetch(panel, group * share, share);
-                }
-                let (block, g) = (group / format.groups, group % format.groups);
-                let side = &side[block * format.side..(block + 1) * format.side];
-                let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else {
-                    return;
-                };
-                if const { has_halves(TY) } {
-                    for half in 0..2 {
-                        let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
-                        let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
-                        for r in 0..R {
-                            let sum = _mm256_set1_ps(x[r].halves[half]);
-                            acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                            acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
-                        }
-                    }
-                } else {
-                    let (scale, minimum) = factors::<TY>(side, lanes, g);
-                    let dot = dots::<TY, R>(quants, lanes, x, 0);
-                    for r in 0..R {
-                        acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                        if const { !is_signed(TY) } {
-                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
-                        }
-                    }
-                }
-            }
-            for r in 0..R {
-                store(&mut out[r], lanes, acc[r]);
-            }
-        }
-    };
-}
-pub(super) use quantized_kernel;
-
+float_kernel!("avx2,fma,f16c");
 quantized_kernel!("avx2,fma,f16c");
-
-/// `acc + scale * (scale_x * dot)`, fused.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn add(acc: __m256, scale: __m256, dot: __m256, scale_x: f32) -> __m256 {
-    let product = _mm256_mul_ps(dot, _mm256_set1_ps(scale_x));
-    _mm256_fmadd_ps(scale, product, acc)
-}
 
 /// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
 ///

@@ -2,16 +2,17 @@
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    _mm512_add_ps as add_each, _mm512_and_si512 as and, _mm512_broadcast_i32x4 as broadcast,
-    _mm512_castsi512_ps as as_floats, _mm512_cvtepi8_epi32 as from_signed_bytes,
-    _mm512_cvtepi32_ps as to_floats, _mm512_cvtepu8_epi32 as from_bytes,
-    _mm512_cvtepu16_epi32 as from_halves, _mm512_cvtph_ps as halves_to_floats,
-    _mm512_fmadd_ps as multiply_add, _mm512_loadu_si512 as load_integers,
-    _mm512_mul_ps as multiply_each, _mm512_or_si512 as or, _mm512_set1_epi8 as set_bytes,
-    _mm512_set1_epi32 as set_words, _mm512_set1_ps as set_floats, _mm512_setzero_ps as zeros,
-    _mm512_shuffle_epi8 as shuffle, _mm512_sll_epi32 as shift_words_left,
-    _mm512_slli_epi32 as shift_left, _mm512_srl_epi32 as shift_words_right,
-    _mm512_srli_epi32 as shift_right, _mm512_storeu_ps as store_floats, _mm512_sub_ps as subtract,
+    _mm_cvtsi32_si128 as distance, _mm512_add_ps as add_each, _mm512_and_si512 as and,
+    _mm512_broadcast_i32x4 as broadcast, _mm512_castsi512_ps as as_floats,
+    _mm512_cvtepi8_epi32 as from_signed_bytes, _mm512_cvtepi32_ps as to_floats,
+    _mm512_cvtepu8_epi32 as from_bytes, _mm512_cvtepu16_epi32 as from_halves,
+    _mm512_cvtph_ps as halves_to_floats, _mm512_fmadd_ps as multiply_add,
+    _mm512_loadu_si512 as load_integers, _mm512_mul_ps as multiply_each, _mm512_or_si512 as or,
+    _mm512_set1_epi8 as set_bytes, _mm512_set1_epi32 as set_words, _mm512_set1_ps as set_floats,
+    _mm512_setzero_ps as zeros, _mm512_shuffle_epi8 as shuffle,
+    _mm512_sll_epi32 as shift_words_left, _mm512_slli_epi32 as shift_left,
+    _mm512_srl_epi32 as shift_words_right, _mm512_srli_epi32 as shift_right,
+    _mm512_storeu_ps as store_floats, _mm512_sub_ps as subtract,
 };
 
 use walla_types::TensorType;

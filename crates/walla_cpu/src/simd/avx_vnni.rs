@@ -2,10 +2,15 @@
 //! instruction for four products. Codes are unsigned, as in the AVX-512 kernel.
 
 use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_fmadd_ps as multiply_add, _mm256_mul_ps as multiply_each, _mm256_set1_ps as set_floats,
+    _mm256_setzero_ps as zeros,
+};
 
 use walla_types::TensorType;
 
-use super::avx2::{self, add, codes, factors, quantized_kernel, store};
+use super::avx2::{self, codes, factors, store};
+use super::unpack::quantized_kernel;
 use super::{Rows, block_of, by_type_and_rows, has_halves, is_signed, prefetch};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};

@@ -1,8 +1,8 @@
-//! Unpacking of weights, and products of floats, for registers of eight or sixteen weight rows.
+//! Unpacking of weights, and products, for registers of eight or sixteen weight rows. The enclosing
+//! modules give the instructions their names here.
 
 /// Generates `codes`, `factors` and `floats` for one register width. A panel has
-/// `16 / $lanes` registers of rows; `lanes` selects one. The enclosing modules,
-/// [`avx2`](super::avx2) and [`avx512`](super::avx512), give the instructions their names here.
+/// `16 / $lanes` registers of rows; `lanes` selects one.
 macro_rules! unpacking_kernels {
     (
         $features:literal, $lanes:literal, $integers:ident, $floats:ident, $load_bytes:ident,
@@ -58,9 +58,9 @@ macro_rules! unpacking_kernels {
         #[target_feature(enable = $features)]
         fn shift(words: $integers, left: i32) -> $integers {
             if left >= 0 {
-                shift_words_left(words, _mm_cvtsi32_si128(left))
+                shift_words_left(words, distance(left))
             } else {
-                shift_words_right(words, _mm_cvtsi32_si128(-left))
+                shift_words_right(words, distance(-left))
             }
         }
 
@@ -187,3 +187,119 @@ macro_rules! unpacking_kernels {
     };
 }
 pub(super) use unpacking_kernels;
+
+/// Generates `multiply_floats` for registers of eight rows.
+macro_rules! float_kernel {
+    ($features:literal) => {
+        /// Products of a panel of floats: four rows and 8 lanes at a time.
+        #[target_feature(enable = $features)]
+        pub(super) fn multiply_floats(
+            ty: TensorType,
+            panel: &[u8],
+            input: Input<'_>,
+            out: &mut Products,
+        ) {
+            let (cols, rows) = (input.cols, input.rows());
+            for first in (0..rows).step_by(4) {
+                let count = (rows - first).min(4);
+                for lanes in 0..2 {
+                    let x = &input.values[first * cols..];
+                    by_type_and_rows!(
+                        floats,
+                        [F32, F16, BF16],
+                        ty,
+                        count,
+                        4,
+                        (panel, lanes, cols, x, &mut out[first..])
+                    );
+                }
+            }
+        }
+    };
+}
+pub(super) use float_kernel;
+
+/// Generates `multiply_quantized` for registers of eight rows. It calls the `dots` of the enclosing
+/// module.
+macro_rules! quantized_kernel {
+    ($features:literal) => {
+        /// Products of a quantised panel: blocks of rows, and 8 lanes at a time.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply_quantized(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+            let (cols, rows) = (input.cols, input.rows());
+            let mut first = 0;
+            while first < rows {
+                let count = block_of(rows - first);
+                for lanes in 0..2 {
+                    let x = Rows { groups: input.groups, all: rows, first };
+                    by_type_and_rows!(
+                        quantized,
+                        [
+                            Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs,
+                            Mxfp4
+                        ],
+                        ty,
+                        count,
+                        blocks,
+                        (panel, lanes, cols, x, &mut out[first..])
+                    );
+                }
+                first += count;
+            }
+        }
+
+        /// Integer dot products group by group.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn quantized<const TY: u32, const R: usize>(
+            panel: &[u8],
+            lanes: usize,
+            cols: usize,
+            x: Rows<'_>,
+            out: &mut [[f32; PANEL]],
+        ) {
+            let format = const { Format::of(of_code(TY)) };
+            let layout = Layout::new(of_code(TY), cols);
+            let (side, quants) = panel.split_at(layout.quants_at);
+            let share = const { Format::of(of_code(TY)).group_bytes() };
+            let mut acc = [zeros(); R];
+            for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
+                if lanes == 0 {
+                    prefetch(panel, group * share, share);
+                }
+                let (block, g) = (group / format.groups, group % format.groups);
+                let side = &side[block * format.side..(block + 1) * format.side];
+                let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else {
+                    return;
+                };
+                if const { has_halves(TY) } {
+                    for half in 0..2 {
+                        let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
+                        let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
+                        for r in 0..R {
+                            let sum = set_floats(x[r].halves[half]);
+                            let product = multiply_each(dot[r], set_floats(x[r].scale));
+                            acc[r] = multiply_add(scale, product, acc[r]);
+                            acc[r] = multiply_add(minimum, sum, acc[r]);
+                        }
+                    }
+                } else {
+                    let (scale, minimum) = factors::<TY>(side, lanes, g);
+                    let dot = dots::<TY, R>(quants, lanes, x, 0);
+                    for r in 0..R {
+                        let product = multiply_each(dot[r], set_floats(x[r].scale));
+                        acc[r] = multiply_add(scale, product, acc[r]);
+                        if const { !is_signed(TY) } {
+                            acc[r] = multiply_add(minimum, set_floats(x[r].sum), acc[r]);
+                        }
+                    }
+                }
+            }
+            for r in 0..R {
+                store(&mut out[r], lanes, acc[r]);
+            }
+        }
+    };
+}
+pub(super) use quantized_kernel;

@@ -28,5 +28,8 @@ pub(crate) use snapshot::Snapshot;
 
 /// The models replace this module by loom's types.
 mod sync {
-    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+    pub(crate) use crossbeam_queue::ArrayQueue;
+    pub(crate) use crossbeam_utils::CachePadded;
 }

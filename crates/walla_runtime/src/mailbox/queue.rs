@@ -1,8 +1,6 @@
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use crossbeam_queue::ArrayQueue;
-use crossbeam_utils::CachePadded;
+use super::sync::{ArrayQueue, AtomicBool, AtomicUsize, CachePadded, Ordering, fence};
 
 /// A refused send, with its payload.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]

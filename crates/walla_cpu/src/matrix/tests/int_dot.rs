@@ -1,4 +1,4 @@
-//! Integer dot products in plain Rust: the same operations in the same order as the SIMD kernels.
+//! Dot products in plain Rust: the same operations in the same order as the SIMD kernels.
 
 use walla_types::TensorType;
 use walla_types::blocks::{self, Block};
@@ -41,9 +41,19 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
     acc
 }
 
+/// Dot product of floats, as the SIMD kernels compute it: even columns in one sum, odd columns in
+/// another.
+pub(crate) fn float_dot(weights: &[f32], x: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 2];
+    for (i, (weight, x)) in weights.iter().zip(x).enumerate() {
+        sums[i % 2] = fused(*weight, *x, sums[i % 2]);
+    }
+    sums[0] + sums[1]
+}
+
 /// `a * b + c`, rounded once. [`f32::mul_add`] outside of functions with an instruction for it
 /// calls the C library, and that of MinGW rounds twice.
-fn fused(a: f32, b: f32, c: f32) -> f32 {
+pub(crate) fn fused(a: f32, b: f32, c: f32) -> f32 {
     #[cfg(all(windows, target_env = "gnu"))]
     return libm::fmaf(a, b, c);
     #[cfg(not(all(windows, target_env = "gnu")))]
