@@ -24,7 +24,8 @@ struct Program {
 }
 
 const GAME: Program = Program { package: "walla_packed_game", name: "smithy", features: &[] };
-const COMMAND: Program = Program { package: "walla", name: "walla", features: &["cuda", "remote"] };
+const COMMAND: Program =
+    Program { package: "walla", name: "walla", features: &["cuda", "pull", "remote"] };
 
 /// What to pack.
 struct Wanted {
