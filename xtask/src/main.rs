@@ -11,8 +11,8 @@
 //! - `cargo xtask paths`: checks that the source files named in Markdown exist.
 //! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
 //! - `cargo xtask format`: checks the format of the CUDA sources (`.clang-format`).
-//! - `cargo xtask pack [game|command] [--windows] [--gpu] [--model FILE]`: packs a small game or the
-//!   command with its licences, and starts it from another folder.
+//! - `cargo xtask pack [game|command] [--windows] [--gpu] [--model FILE]`: packs a small game or
+//!   the command with its licences, and starts it from another folder.
 //! - `cargo xtask test`: the tests of `cargo xtask ci`, and nothing else.
 //! - `cargo xtask package`: packages all published crates and checks their sizes.
 //! - `cargo xtask platforms [NAME …]`: type checks, and tests in an emulator, for Windows, Arm64,

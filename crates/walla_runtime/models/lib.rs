@@ -1,4 +1,5 @@
-//! Every interleaving of small uses of `walla_runtime`'s mailbox and snapshot, with at most three preemptions.
+//! Every interleaving of small uses of `walla_runtime`'s mailbox and snapshot, with at most three
+//! preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models

@@ -13,8 +13,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const MAX_PERIOD: Duration = Duration::from_millis(100);
 /// Length of a nap. The system adds its timers' slack (50 µs on Linux).
 const NAP: Duration = Duration::from_micros(50);
-/// Shorter parks are naps. On Windows a park ends at a tick of the system's clock, after 1 to 15.6 ms,
-/// and a nap within half a millisecond; what would end the park waits for less than this.
+/// Shorter parks are naps. On Windows a park ends at a tick of the system's clock, after 1 to 15.6
+/// ms, and a nap within half a millisecond; what would end the park waits for less than this.
 const PARK_MIN: Duration = Duration::from_millis(if cfg!(windows) { 1 } else { 0 });
 /// Minimum tolerance around the predicted time of a frame.
 const SPREAD_MIN: Duration = Duration::from_micros(100);
