@@ -14,6 +14,8 @@ use crate::options::Variant;
 const MAX_INSERT: usize = 128;
 /// Number of tokens that a top-p cut sorts first.
 const PREFIX_FIRST: usize = 64;
+/// More than the rounding errors of a logarithm and an exponential.
+const FAR: f32 = 1e-3;
 /// More than the largest `-ln(-ln u)`: with `u <= 1 - 2^-24` that is `24 ln 2 = 16.64`.
 const MAX_GUMBEL: f32 = 17.0;
 
@@ -219,7 +221,9 @@ impl Draw<'_> {
     fn pick(&self, values: &[f32], ids: &mut [u32], first: u32) -> u32 {
         let output = self.output;
         let top = values[first as usize];
-        let likely = |value: f32| libm::expf(value - top) >= output.min_p;
+        // Most tokens are far below the bound, and need no exponential.
+        let far = libm::logf(output.min_p) - FAR; // `min_p` 0: negative infinity
+        let likely = |value: f32| value - top >= far && libm::expf(value - top) >= output.min_p;
         let cuts_none = output.top_k == 0 || output.top_k as usize >= values.len();
         if cuts_none && output.top_p >= 1.0 {
             let all = (0..values.len() as u32)
@@ -251,7 +255,11 @@ impl Draw<'_> {
         if self.output.top_p >= 1.0 {
             return k;
         }
-        let total: f64 = ids[..k].iter().map(|id| weight(*id)).sum();
+        let total = if k == values.len() {
+            kernels::sum_exp(self.variant, values, top)
+        } else {
+            ids[..k].iter().map(|id| weight(*id)).sum()
+        };
         let wanted = f64::from(self.output.top_p) * total;
         // The first `k` are in order already, unless `k` is the whole vocabulary.
         let mut sorted = if k < values.len() || k <= MAX_INSERT { k } else { 0 };
