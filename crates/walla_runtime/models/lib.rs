@@ -1,5 +1,5 @@
-//! Every interleaving of small uses of `walla_runtime`'s mailbox and snapshot, with at most three
-//! preemptions.
+//! Every interleaving of small uses of `walla_runtime`'s mailbox, snapshot and settings, with at
+//! most three preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models
@@ -11,12 +11,15 @@
 #![cfg(test)]
 #![allow(dead_code, reason = "the models use a part of each file")]
 
+#[path = "../src/shell/controls.rs"]
+mod controls;
 #[path = "../src/mailbox/queue.rs"]
 mod queue;
 #[path = "../src/mailbox/snapshot.rs"]
 mod snapshot;
 
 mod mailboxes;
+mod settings;
 mod snapshots;
 
 /// Replaces `walla_runtime::mailbox::sync`.
@@ -86,6 +89,32 @@ mod sync {
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
             self.state.compare_exchange(state, BUSY, success, failure).is_ok()
         }
+    }
+}
+
+/// Stub for the settings that reach the core.
+mod engine_core {
+    use std::time::Duration;
+
+    use crate::options::FrameBudget;
+
+    #[derive(Debug, PartialEq, Eq)]
+    pub(crate) enum Control {
+        Budget(FrameBudget),
+        Reserved(Duration),
+        KvTokens(u32),
+    }
+}
+
+/// Stub for the settings of hosts.
+mod options {
+    use std::time::Duration;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum FrameBudget {
+        Auto,
+        Unlimited,
+        Time(Duration),
     }
 }
 

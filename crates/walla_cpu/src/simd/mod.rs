@@ -137,7 +137,7 @@ fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     }
 }
 
-/// Tells the processor that the cache line at an address is read soon. Any address is allowed.
+/// Hint that the cache line at an address is read soon. Any address is allowed.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "sse")]
@@ -147,7 +147,7 @@ fn prefetch_line(at: *const u8) {
     _mm_prefetch::<_MM_HINT_T0>(at.cast());
 }
 
-/// Tells the processor that the cache line at an address is read soon. Any address is allowed.
+/// Hint that the cache line at an address is read soon. Any address is allowed.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 #[expect(unsafe_code, reason = "Rust has no stable intrinsic for it yet")]

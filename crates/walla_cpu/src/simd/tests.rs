@@ -26,7 +26,7 @@ fn shapes() -> impl Iterator<Item = (Variant, usize, usize, usize)> {
     all.flat_map(|(variant, dim, cells)| (1..=9).map(move |count| (variant, dim, cells, count)))
 }
 
-/// Each score is one chain over the dimensions, whatever the variant and the number of queries.
+/// Each score is one chain over the dimensions, for every variant and number of queries.
 #[test]
 fn scores_have_the_bits_of_plain_rust() {
     for (variant, dim, cells, count) in shapes() {

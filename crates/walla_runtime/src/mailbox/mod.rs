@@ -27,7 +27,7 @@ pub use queue::{Mailbox, TrySendError};
 pub(crate) use snapshot::Snapshot;
 
 /// The models replace this module by loom's types.
-mod sync {
+pub(crate) mod sync {
     pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
     pub(crate) use crossbeam_queue::ArrayQueue;

@@ -57,6 +57,8 @@ mod watchdog;
 #[cfg(test)]
 mod tests;
 
+use crate::mailbox::sync;
+
 pub use client::Client;
 pub use engine::{Engine, drop_on_thread};
 pub use memory::return_freed_memory;

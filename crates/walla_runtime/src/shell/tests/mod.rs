@@ -1,5 +1,6 @@
 //! The shell around a scripted core.
 
+mod controls;
 mod delivery;
 mod frame_side;
 mod hangs;
