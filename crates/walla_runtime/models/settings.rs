@@ -20,7 +20,7 @@ fn no_reservation_is_lost() {
         for _ in 0..2 {
             latest = controls.take().last().or(latest);
         }
-        clients.map(|client| client.join().unwrap());
+        clients.into_iter().for_each(|client| client.join().unwrap());
         latest = controls.take().last().or(latest);
         assert_eq!(latest, Some(Control::Reserved(Duration::from_nanos(3))));
     });
