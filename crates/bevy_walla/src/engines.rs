@@ -347,8 +347,10 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
     if path.is_absolute() {
         return Ok(path.to_owned()); // the engine reports a missing file
     }
+    // With the separator of the system, for messages.
+    let path: PathBuf = path.components().collect();
     let mut tried: Vec<PathBuf> = Vec::new();
-    for candidate in bases.iter().map(|base| base.join(path)) {
+    for candidate in bases.iter().map(|base| base.join(&path)) {
         if candidate.is_file() {
             return Ok(candidate);
         }

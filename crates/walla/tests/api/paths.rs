@@ -17,8 +17,11 @@ async fn files_may_be_in_any_folder() {
         let folder = root.path().join(name).join("x");
         std::fs::create_dir_all(&folder).unwrap();
         keep_everything_in(&folder, 1).await;
-        // On Windows the form without limits, `\\?\C:\…`.
-        keep_everything_in(&folder.canonicalize().unwrap(), 2).await;
+        // On Windows the form without limits. `canonicalize` has it too, but not in wine for a path
+        // as deep as this.
+        let prefix = if cfg!(windows) { r"\\?\" } else { "" };
+        let unlimited = format!("{prefix}{}", folder.display());
+        keep_everything_in(Path::new(&unlimited), 2).await;
     }
 }
 

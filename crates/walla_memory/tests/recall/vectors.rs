@@ -143,7 +143,10 @@ fn no_vector_of_another_model_is_compared() {
         std::thread::sleep(Duration::from_millis(1));
     }
     recall.set_embedder(Some(new.clone()));
-    // The old model answers too.
+    // The change has arrived when the new model has work. Then the old model answers too.
+    while !new.has_work() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     old.set_budget(None);
     new.set_budget(None);
     let found = waiting.wait();
