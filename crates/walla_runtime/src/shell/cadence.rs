@@ -121,7 +121,7 @@ mod tests {
         for micros in [8_600, 9_500, 10_500, 11_400] {
             assert_eq!(cadence.rest(last + Duration::from_micros(micros), None), Rest::Nap(NAP));
         }
-        let early = cadence.rest(last + 7 * MILLISECOND, None);
+        let early = cadence.rest(last + 6 * MILLISECOND, None);
         assert!(matches!(early, Rest::Park(Some(_))), "{early:?}");
         assert_eq!(cadence.rest(last + 13 * MILLISECOND, None), Rest::Park(None));
     }
