@@ -16,7 +16,7 @@
 //! - `cargo xtask test`: the tests of `cargo xtask ci`, and nothing else.
 //! - `cargo xtask package`: packages all published crates and checks their sizes.
 //! - `cargo xtask platforms [NAME …]`: type checks, and tests in an emulator, for Windows, Arm64,
-//!   macOS and WebAssembly; needs Debian 12 and root.
+//!   macOS and WebAssembly; needs Debian 12 and root. `checks` is the selection of CI.
 //! - `cargo xtask portable`: checks that results do not depend on the platform's C library.
 //! - `cargo xtask layers`: checks that crates depend only on crates of a lower layer.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the

@@ -58,15 +58,18 @@ const PLATFORMS: &[Platform] = &[
     },
 ];
 
-/// Prepares and tries the named platforms, or all.
+/// Prepares and tries the named platforms, or all; `checks` is the selection of CI.
 ///
 /// # Errors
 /// An unknown name, a failed preparation, or all lines that failed.
 pub fn run(names: &[String]) -> Result<(), String> {
+    if names == ["checks"] {
+        return ci();
+    }
     let known = |name: &String| PLATFORMS.iter().any(|platform| platform.name == name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
         let all: Vec<_> = PLATFORMS.iter().map(|platform| platform.name).collect();
-        return Err(format!("no platform is named {name:?}: {}", all.join(", ")));
+        return Err(format!("no platform is named {name:?}: {}", all.join(", ") + ", checks"));
     }
     let wanted =
         |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);
