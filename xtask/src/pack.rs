@@ -77,7 +77,7 @@ impl Wanted {
 /// Packs a program and starts it.
 ///
 /// # Errors
-/// What is missing, what failed, or what the program answered instead.
+/// A missing file, a failed command, or a program that answers something else.
 pub fn run_pack(arguments: &[String]) -> Result<(), String> {
     let wanted = Wanted::parse(arguments)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

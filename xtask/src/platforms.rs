@@ -118,7 +118,7 @@ pub fn prepare(names: &[&str]) -> Result<PathBuf, String> {
     Ok(folder().join("env.sh"))
 }
 
-/// Where the script puts what is no package: `wine` in it starts a Windows program.
+/// The folder of files that belong to no package: `wine` in it starts a Windows program.
 pub fn folder() -> PathBuf {
     std::env::var_os("WALLA_CROSS").map_or_else(|| "/opt/walla-cross".into(), PathBuf::from)
 }

@@ -1,5 +1,5 @@
 //! Plain Rust kernels, the oracle for all others. Each sums in one fixed order. Exponentials and
-//! the like are the crate `libm`'s: those of C libraries differ in the last bits.
+//! the like are the crate `libm`'s: C libraries differ in the last bits.
 
 use walla_types::{Activation, RopePairs};
 

@@ -151,7 +151,7 @@ mod tests {
                 scope.spawn(move || (0..50).for_each(|_| write(path, text).unwrap()))
             });
             while writers.iter().any(|writer| !writer.is_finished()) {
-                // Windows may refuse to open a file that is being replaced, and to replace a file that
+                // Windows may refuse to open a file that is being replaced, and to replace one that
                 // is always open.
                 if cfg!(windows) {
                     std::thread::sleep(std::time::Duration::from_millis(1));
