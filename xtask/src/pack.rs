@@ -118,6 +118,8 @@ fn build(root: &Path, wanted: &Wanted) -> Result<PathBuf, String> {
     if wanted.is_cross {
         let target = "x86_64-pc-windows-gnu";
         let environment = platforms::prepare(&["windows"])?;
+        // The standard library of `tools/cross/setup` has no bitcode for the linker.
+        let line = format!("{line} --config profile.packed.lto=\"off\"");
         platforms::cargo(&environment, &line, &[target])?;
         return Ok(root.join(format!("target/cross/{target}/packed/{name}.exe")));
     }
