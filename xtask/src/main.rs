@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Some("width") => width::check(),
         Some("format") => clang_format::check(),
         Some("test") => run(&mut all_tests()),
-        Some("pack") => pack::run_pack(&arguments[1..]),
+        Some("pack") => pack::run(&arguments[1..]),
         Some("package") => package::check(),
         Some("platforms") => platforms::run(&arguments[1..]),
         Some("emulate") => emulate::run(&arguments[1..]),
@@ -146,8 +146,8 @@ fn features(is_full: bool) -> Result<(), String> {
 }
 
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
-const FEATURES: &str = "walla/cuda,walla/pull,walla/remote,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
-                        bevy_walla/remote,\
+const FEATURES: &str = "walla/cuda,walla/pull,walla/remote,walla_cuda/cupti,bevy_walla/cuda,\
+                        bevy_walla/nvtx,bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
                         walla_benches/cuda,walla_benches/remote";
 

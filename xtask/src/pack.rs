@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use crate::{cargo_command, kernels, metadata, platforms, run};
+use crate::{cargo_command, kernels, metadata, platforms};
 
 /// Consumer GPUs: GeForce 30, 40 and 50. Others compile the PTX that is in the program.
 const CHIPS: &[&str] = &["sm_86", "sm_89", "sm_120"];
@@ -78,7 +78,7 @@ impl Wanted {
 ///
 /// # Errors
 /// A missing file, a failed command, or a program that answers something else.
-pub fn run_pack(arguments: &[String]) -> Result<(), String> {
+pub fn run(arguments: &[String]) -> Result<(), String> {
     let wanted = Wanted::parse(arguments)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let root = root.canonicalize().map_err(|e| e.to_string())?;
@@ -123,7 +123,7 @@ fn build(root: &Path, wanted: &Wanted) -> Result<PathBuf, String> {
         platforms::cargo(&environment, &line, &[target])?;
         return Ok(root.join(format!("target/cross/{target}/packed/{name}.exe")));
     }
-    run(&mut cargo_command(&line))?;
+    crate::run(&mut cargo_command(&line))?;
     let target = crate::target_folder(&metadata("--no-deps")?)?;
     Ok(target.join("packed").join(format!("{name}{}", env::consts::EXE_SUFFIX)))
 }
@@ -211,7 +211,7 @@ fn license_of_model(model: &Path, to: &Path) -> Result<(), String> {
         eprintln!("xtask: {} does not exist: add the model's licence", license.display());
         return Ok(());
     };
-    fs::create_dir_all(to.parent().unwrap_or(to)).and_then(|()| fs::write(to, text)).map_err(at(to))
+    fs::write(to, text).map_err(at(to))
 }
 
 /// Starts the program from another folder; it has to end, and a line has to start with `answer`.
@@ -255,7 +255,7 @@ fn archive(folder: &Path, name: &str, wanted: &Wanted) -> Result<PathBuf, String
     let archive = parent.join(format!("{name}.{end}"));
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
-    run(command.args(words).arg(&archive).arg(name).current_dir(parent))?;
+    crate::run(command.args(words).arg(&archive).arg(name).current_dir(parent))?;
     Ok(archive)
 }
 

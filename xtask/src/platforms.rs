@@ -17,9 +17,9 @@ struct Platform {
 }
 
 /// The crates that a stranger depends on, with all features except Bevy's UI and NVTX.
-const ALL: &str = "check --package walla --package bevy_walla --features walla/cuda,walla/pull,walla/remote,\
-                   bevy_walla/cuda,bevy_walla/remote,bevy_walla/lod,bevy_walla/reflect,\
-                   bevy_walla/serialize";
+const ALL: &str = "check --package walla --package bevy_walla --features \
+                   walla/cuda,walla/pull,walla/remote,bevy_walla/cuda,bevy_walla/remote,\
+                   bevy_walla/lod,bevy_walla/reflect,bevy_walla/serialize";
 
 const PLATFORMS: &[Platform] = &[
     Platform {
@@ -90,12 +90,13 @@ pub fn run(names: &[String]) -> Result<(), String> {
 /// # Errors
 /// A check failed. A machine that cannot be prepared is no error but a message.
 pub fn ci() -> Result<(), String> {
-    let is_prepared = || {
-        let id = Command::new("id").arg("-u").output().ok()?;
-        (id.stdout == b"0\n" && Path::new("/etc/debian_version").exists()).then_some(())
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let environment = if is_root && Path::new("/etc/debian_version").exists() {
+        prepare(&["checks"])
+    } else {
+        Err("this needs Debian 12 and root".to_owned())
     };
-    let prepared = is_prepared().ok_or_else(|| "this needs Debian 12 and root".to_owned());
-    match prepared.and_then(|()| prepare(&["checks"])) {
+    match environment {
         Ok(environment) => cargo(
             &environment,
             "check --package walla --package bevy_walla --features walla/cuda,bevy_walla/cuda",

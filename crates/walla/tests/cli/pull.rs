@@ -49,7 +49,8 @@ fn answer(stream: &mut TcpStream, model: &[u8], license: &str) -> std::io::Resul
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     let layer = |kind: &str, bytes: &[u8]| {
         let digest = format!("sha256:{}", sha256(bytes));
-        json!({"mediaType": format!("application/vnd.ollama.image.{kind}"), "digest": digest, "size": bytes.len()})
+        let media_type = format!("application/vnd.ollama.image.{kind}");
+        json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
     };
     let mut layers = vec![layer("model", model)];
     if !license.is_empty() {
