@@ -23,15 +23,20 @@ mod retry;
 mod ring;
 #[path = "../src/tile.rs"]
 mod tile;
+#[path = "../src/transfer.rs"]
+mod transfer;
 
 mod commands;
 mod queues;
 mod tiles;
+mod transfers;
 
 /// Replaces `walla_cpu::sync`.
 mod sync {
+    pub(crate) use std::sync::{PoisonError, TryLockError};
+
     pub(crate) use loom::{
-        sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+        sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         sync::{Arc, Condvar, Mutex, MutexGuard},
         thread,
     };

@@ -1,5 +1,4 @@
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CopyDirection, Device,
@@ -13,12 +12,13 @@ use crate::check;
 use crate::command::Command;
 use crate::executor::Executor;
 use crate::info::describe;
-use crate::machine::{Host, Machine};
+use crate::machine::Machine;
 use crate::matrix::Matrix;
 use crate::memory::{Bytes, copied};
 use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
+use crate::transfer::{Completed, Host};
 use crate::work::ThreadCosts;
 use crate::workspace::{Rope, Workspace};
 
@@ -29,8 +29,7 @@ const MAX_COMMANDS: usize = 4096;
 struct Event {
     /// Serial number of its latest record; 0 if it was never recorded.
     recorded: u64,
-    /// Serial number of its latest record that completed.
-    completed: Arc<AtomicU64>,
+    completed: Arc<Completed>,
 }
 
 /// The host's CPU cores as a [`Device`].
@@ -40,7 +39,7 @@ pub struct CpuDevice {
     memory: MemoryUse,
     streams: u32,
     events: Vec<Event>,
-    hosts: Vec<(Arc<Host>, usize)>,
+    hosts: Vec<(Arc<Host<Bytes>>, usize)>,
     /// Length of each buffer in bytes.
     buffers: Vec<usize>,
     caches: Vec<CacheDesc>,
@@ -125,7 +124,12 @@ impl CpuDevice {
     }
 
     /// The host buffer, if it contains `bytes` bytes from `offset` on.
-    fn host(&self, host: HostId, offset: usize, bytes: usize) -> Result<&Arc<Host>, DeviceError> {
+    fn host(
+        &self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<&Arc<Host<Bytes>>, DeviceError> {
         let (found, len) =
             self.hosts.get(host.0 as usize).ok_or_else(|| unknown("host buffer", host.0))?;
         within("host buffer", host.0, offset, bytes, *len)?;
@@ -156,7 +160,7 @@ impl CpuDevice {
         self.executor.reserve(call, parts.len())?;
         let commands = parts.len() as u32;
         let found = Arc::clone(self.host(host, host_offset, bytes)?);
-        found.in_flight.fetch_add(commands, Ordering::Relaxed);
+        found.begin(commands);
         for part in parts {
             let (cache, host) = (cache.0, host.0);
             let command = Command::CopyPart { cache, part, host, host_offset, direction };
@@ -174,19 +178,8 @@ impl CpuDevice {
         visit: impl FnOnce(&mut [u8]),
     ) -> Result<(), DeviceError> {
         let host = self.host(id, offset, bytes)?;
-        let busy = DeviceError::HostInFlight { host: id.0 };
-        if host.in_flight.load(Ordering::Acquire) != 0 {
-            return Err(busy);
-        }
-        let mut guard = match host.bytes.try_lock() {
-            Ok(guard) => guard,
-            // An earlier visitor panicked. Any bytes are valid, so the buffer can still be used.
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The executor holds a lock that must be free. An error is better than blocking.
-            Err(TryLockError::WouldBlock) => return Err(busy),
-        };
-        visit(&mut guard.bytes_mut()[offset..][..bytes]);
-        Ok(())
+        let is_free = host.visit(|all| visit(&mut all.bytes_mut()[offset..][..bytes]));
+        if is_free { Ok(()) } else { Err(DeviceError::HostInFlight { host: id.0 }) }
     }
 }
 
@@ -275,10 +268,7 @@ impl Device for CpuDevice {
         self.executor.check_lost("create_host")?;
         self.take_room(what, bytes as u64)?;
         let id = next_id(self.hosts.len())?;
-        let host = Arc::new(Host {
-            bytes: Mutex::new(Bytes::zeroed(what, bytes)?),
-            in_flight: AtomicU32::new(0),
-        });
+        let host = Arc::new(Host::new(Bytes::zeroed(what, bytes)?));
         self.memory.host_bytes += bytes as u64;
         self.hosts.push((Arc::clone(&host), bytes));
         self.machine().hosts.push(host);
@@ -294,7 +284,7 @@ impl Device for CpuDevice {
     fn create_event(&mut self) -> Result<EventId, DeviceError> {
         self.executor.check_lost("create_event")?;
         let id = next_id(self.events.len())?;
-        let completed = Arc::new(AtomicU64::new(0));
+        let completed = Arc::new(Completed::default());
         self.events.push(Event { recorded: 0, completed: Arc::clone(&completed) });
         self.machine().events.push(completed);
         Ok(EventId(id))
@@ -362,7 +352,7 @@ impl Device for CpuDevice {
         self.buffer(to, 0, bytes)?;
         // Before the buffer counts as in flight, as for all copies.
         self.executor.reserve("upload", 1)?;
-        self.host(from, 0, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.host(from, 0, bytes)?.begin(1);
         self.executor.push("upload", Command::Upload { host: from.0, buffer: to.0, bytes })
     }
 
@@ -376,7 +366,7 @@ impl Device for CpuDevice {
         self.stream(stream)?;
         self.buffer(buffer, buffer_offset, bytes)?;
         self.executor.reserve("download", 1)?;
-        self.host(host, host_offset, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.host(host, host_offset, bytes)?.begin(1);
         let (buffer, host) = (buffer.0, host.0);
         let command = Command::Download { buffer, buffer_offset, host, host_offset, bytes };
         self.executor.push("download", command)
@@ -436,7 +426,6 @@ impl Device for CpuDevice {
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.event(event)?;
-        // One sequence for all events: a completed serial is never that of another record.
         self.serial += 1;
         let serial = self.serial;
         self.executor.push("record", Command::Record { event: event.0, serial })?;
@@ -456,12 +445,12 @@ impl Device for CpuDevice {
         self.executor.check_lost("poll")?;
         self.executor.check_fault()?;
         let event = self.event(event)?;
-        Ok(event.completed.load(Ordering::Acquire) >= event.recorded)
+        Ok(event.completed.has(event.recorded))
     }
 
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DeviceError> {
         let Event { completed, recorded } = self.event(event)?;
-        self.executor.wait_until(|| completed.load(Ordering::Acquire) >= *recorded);
+        self.executor.wait_until(|| completed.has(*recorded));
         self.poll(event).map(drop)
     }
 

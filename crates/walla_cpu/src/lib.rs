@@ -73,6 +73,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod transfer;
 mod work;
 mod workspace;
 

@@ -1,6 +1,4 @@
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
+use std::sync::Arc;
 use std::time::Instant;
 
 use walla_device::Program;
@@ -17,20 +15,11 @@ use crate::options::Variant;
 use crate::pool::Pool;
 use crate::step_check;
 use crate::sync::AtomicBool;
+use crate::transfer::{Completed, Host};
 use crate::workspace::{Rope, Workspace};
 
 /// Step number in the result block of a refused step: no step has this number.
 const REFUSED: u64 = u64::MAX;
-
-/// Host memory that copies use.
-///
-/// `in_flight` counts copies that were enqueued (the owner adds one) and are not yet done (the
-/// executor subtracts one after it has released the lock). The owner touches the bytes only at
-/// zero, so neither side ever waits for the lock.
-pub(crate) struct Host {
-    pub bytes: Mutex<Bytes>,
-    pub in_flight: AtomicU32,
-}
 
 /// The state that commands use.
 pub(crate) struct Machine {
@@ -41,9 +30,8 @@ pub(crate) struct Machine {
     pub ropes: Vec<Rope>,
     pub caches: Vec<Cache>,
     pub buffers: Vec<Bytes>,
-    pub hosts: Vec<Arc<Host>>,
-    /// Serial number of each event's latest completed record.
-    pub events: Vec<Arc<AtomicU64>>,
+    pub hosts: Vec<Arc<Host<Bytes>>>,
+    pub events: Vec<Arc<Completed>>,
     pub programs: Vec<Program>,
     pub workspace: Workspace,
     /// Origin of the device's clock.
@@ -87,13 +75,13 @@ impl Machine {
         match *command {
             Command::Upload { host, buffer, bytes } => {
                 let to = &mut self.buffers[buffer as usize];
-                copy(&self.hosts[host as usize], |from| {
+                self.hosts[host as usize].copy(|from| {
                     to.bytes_mut()[..bytes].copy_from_slice(&from.bytes()[..bytes]);
                 });
             }
             Command::Download { buffer, buffer_offset, host, host_offset, bytes } => {
                 let from = &self.buffers[buffer as usize].bytes()[buffer_offset..][..bytes];
-                copy(&self.hosts[host as usize], |to| {
+                self.hosts[host as usize].copy(|to| {
                     to.bytes_mut()[host_offset..][..bytes].copy_from_slice(from);
                 });
             }
@@ -103,12 +91,12 @@ impl Machine {
             }
             Command::CopyPart { cache, part, host, host_offset, direction } => {
                 let cache = &mut self.caches[cache as usize];
-                copy(&self.hosts[host as usize], |image| {
+                self.hosts[host as usize].copy(|image| {
                     cache.copy_part(part, &mut image.bytes_mut()[host_offset..], direction);
                 });
             }
             Command::Record { event, serial } => {
-                self.events[event as usize].store(serial, Ordering::Release);
+                self.events[event as usize].complete(serial);
             }
         }
         Ok(())
@@ -188,9 +176,4 @@ fn tokens(program: &Program, matrices: &[Matrix]) -> u32 {
         _ => None,
     });
     tables.min().map_or(u32::MAX, |rows| u32::try_from(rows).unwrap_or(u32::MAX))
-}
-
-fn copy(host: &Host, copy: impl FnOnce(&mut Bytes)) {
-    copy(&mut host.bytes.lock().unwrap_or_else(PoisonError::into_inner));
-    host.in_flight.fetch_sub(1, Ordering::Release);
 }

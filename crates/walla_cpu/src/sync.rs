@@ -5,8 +5,8 @@ use std::time::Duration;
 pub(crate) use std::time::Instant;
 
 pub(crate) use std::{
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     thread,
 };
 

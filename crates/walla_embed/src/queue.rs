@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use walla_types::Mark;
 
 use crate::answer::{Answer, answer};
 use crate::budget::Grants;
@@ -25,7 +26,7 @@ pub(crate) struct Shared {
     waiting: SegQueue<Arc<Waiter>>,
     pub grants: Grants,
     /// The thread sleeps until a frame.
-    waits_for_frame: AtomicBool,
+    waits_for_frame: Mark,
     /// The thread shall end.
     stop: AtomicBool,
     /// The thread has ended and takes no requests.
@@ -57,7 +58,7 @@ impl Shared {
             room: Room::new(options),
             waiting: SegQueue::new(),
             grants: Grants::new(options.budget),
-            waits_for_frame: AtomicBool::new(false),
+            waits_for_frame: Mark::new(false),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             thread: OnceLock::new(),
@@ -125,7 +126,7 @@ impl Shared {
 
     pub(crate) fn frame(&self) {
         self.grants.frame();
-        if self.waits_for_frame.swap(false, Ordering::SeqCst) {
+        if self.waits_for_frame.take() {
             self.wake();
         }
     }
@@ -138,14 +139,14 @@ impl Shared {
         ready: impl FnOnce() -> bool,
     ) {
         // Before `ready`: a frame after that check unparks the thread, and `park` returns at once.
-        self.waits_for_frame.store(true, Ordering::SeqCst);
+        self.waits_for_frame.set();
         if !ready() && !self.stops() {
             match max_time {
                 Some(time) => std::thread::park_timeout(time),
                 None => std::thread::park(),
             }
         }
-        self.waits_for_frame.store(false, Ordering::SeqCst);
+        self.waits_for_frame.take();
     }
 
     pub(crate) fn stop(&self) {

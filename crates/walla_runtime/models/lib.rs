@@ -1,5 +1,5 @@
-//! Every interleaving of small uses of `walla_runtime`'s mailbox, snapshot and settings, with at
-//! most three preemptions.
+//! Every interleaving of small uses of `walla_runtime`'s mailbox, snapshot, flags and settings,
+//! and of marks of other crates, with at most three preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models
@@ -13,18 +13,26 @@
 
 #[path = "../src/shell/controls.rs"]
 mod controls;
+#[path = "../src/shell/flags.rs"]
+mod flags;
+#[path = "../../walla_types/src/mark.rs"]
+mod mark;
 #[path = "../src/mailbox/queue.rs"]
 mod queue;
 #[path = "../src/mailbox/snapshot.rs"]
 mod snapshot;
 
+mod clients;
 mod mailboxes;
+mod marks;
 mod settings;
 mod snapshots;
 
 /// Replaces `walla_runtime::mailbox::sync`.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+    pub(crate) use crate::mark::Mark;
 
     /// The model's threads have no cache lines.
     #[derive(Debug)]

@@ -1,9 +1,6 @@
 //! Settings and components that contradict the app, and engines that do not start, are reported in
 //! the log.
 
-use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
-
 use bevy_app::App;
 use bevy_ecs::message::Messages;
 use bevy_walla::agent::AgentEngine;
@@ -14,56 +11,20 @@ use bevy_walla::options::ModelSource;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::ReplyError;
 use bevy_walla::{EngineOptions, WallaError};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use walla_doubles::warnings;
 
 use crate::common::echo;
 
-/// Collects warnings and errors with their fields.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<String>>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        struct Fields<'a>(&'a mut String);
-        impl Visit for Fields<'_> {
-            fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-                write!(self.0, "{field}={value:?};").unwrap();
-            }
-        }
-        event.record(&mut Fields(&mut self.0.lock().unwrap()));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 /// The warnings of an app with this plugin.
-fn warnings(plugin: WallaPlugin) -> String {
-    let warnings = Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), || {
+fn warnings_of(plugin: WallaPlugin) -> String {
+    warnings(|| {
         let mut app = App::new();
         app.add_plugins(plugin);
         app.world_mut().spawn(AgentMemory::default());
         app.world_mut().spawn(AgentMemory::default());
         app.update();
         app.update();
-    });
-    warnings.0.lock().unwrap().clone()
+    })
 }
 
 #[test]
@@ -72,7 +33,7 @@ fn an_engine_that_does_not_start_is_an_error() {
         WallaPlugin::model("no such file.gguf"),
         WallaPlugin::new(EngineSetup::replay_from("no such file")),
     ] {
-        let text = warnings(plugin);
+        let text = warnings_of(plugin);
         assert!(text.contains("no such file"), "{text}");
         assert_eq!(text.matches("there is no engine").count(), 1, "{text}");
     }
@@ -80,7 +41,7 @@ fn an_engine_that_does_not_start_is_an_error() {
 
 #[test]
 fn memories_without_their_plugin_are_a_warning() {
-    let text = warnings(WallaPlugin::new(&echo()));
+    let text = warnings_of(WallaPlugin::new(&echo()));
     assert_eq!(
         text.matches("AgentMemory has no effect without WallaMemoryPlugin").count(),
         1,
@@ -143,8 +104,7 @@ fn silent_misuse_is_reported_once() {
     struct Wave;
 
     let warned = |is_correct: bool, frames: usize| {
-        let warnings = Warnings::default();
-        tracing::subscriber::with_default(warnings.clone(), || {
+        let text = warnings(|| {
             let mut app = App::new();
             app.add_plugins(WallaPlugin::new(&echo()));
             if is_correct {
@@ -157,7 +117,6 @@ fn silent_misuse_is_reported_once() {
             }
             (0..frames).for_each(|_| app.update());
         });
-        let text = warnings.0.lock().unwrap().clone();
         ["no add_action", "needs a runner"].map(|part| text.matches(part).count())
     };
     assert_eq!(warned(false, 1), [1, 1]);
@@ -167,8 +126,7 @@ fn silent_misuse_is_reported_once() {
 
 #[test]
 fn memories_before_the_other_plugin_are_no_warning() {
-    let warnings = Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), || {
+    let text = warnings(|| {
         let mut app = App::new();
         app.add_plugins(WallaMemoryPlugin::default());
         app.world_mut().spawn(AgentMemory::default());
@@ -176,5 +134,5 @@ fn memories_before_the_other_plugin_are_no_warning() {
         app.finish();
         app.update();
     });
-    assert_eq!(*warnings.0.lock().unwrap(), "");
+    assert_eq!(text, "");
 }

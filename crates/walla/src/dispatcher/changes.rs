@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::atomic::AtomicCell;
 use walla_runtime::{AgentId, AgentSpec, Command, Detail, ReplyId, Turn};
+use walla_types::Mark;
 
 use super::bounds::AgentPermit;
 
@@ -48,7 +49,7 @@ pub(crate) struct Changes {
     detail_sent: AtomicU64,
     turns: AtomicCell<Option<Box<NewTurns>>>,
     is_removed: AtomicBool,
-    is_told: AtomicBool,
+    is_told: Mark,
     /// Asks with lower ids are cancelled. Written only by the event loop.
     asked_before: AtomicU64,
     /// The agent was sent to the engine. Written only by the event loop.
@@ -75,7 +76,7 @@ impl Changes {
             detail_sent: AtomicU64::new(0),
             turns: AtomicCell::new(Some(Box::new(turns))),
             is_removed: AtomicBool::new(false),
-            is_told: AtomicBool::new(true),
+            is_told: Mark::new(true),
             asked_before: AtomicU64::new(0),
             is_added: AtomicBool::new(false),
             _permit: permit,
@@ -88,7 +89,7 @@ impl Changes {
         let changes = Self::new(id, AgentSpec::new(""), permit);
         changes.spec.take();
         changes.turns.take();
-        changes.is_told.store(false, Ordering::Relaxed);
+        changes.is_told.take();
         changes
     }
 
@@ -146,13 +147,13 @@ impl Changes {
     }
 
     fn tell(&self) -> bool {
-        !self.is_told.swap(true, Ordering::SeqCst)
+        !self.is_told.set()
     }
 
     /// Takes all changes, as commands for the engine. Called by the event loop.
     pub fn take(&self, mut send: impl FnMut(Command)) {
         // First: a change that is stored from here on sends another message.
-        self.is_told.store(false, Ordering::SeqCst);
+        self.is_told.take();
         let agent = self.id;
         let is_added = self.is_added.load(Ordering::Relaxed);
         if self.is_removed.load(Ordering::SeqCst) {

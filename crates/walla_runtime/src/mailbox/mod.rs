@@ -32,4 +32,5 @@ pub(crate) mod sync {
 
     pub(crate) use crossbeam_queue::ArrayQueue;
     pub(crate) use crossbeam_utils::CachePadded;
+    pub(crate) use walla_types::Mark;
 }

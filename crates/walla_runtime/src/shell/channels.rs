@@ -1,10 +1,11 @@
 //! Channels between a client and the device thread, and the admission of new clients.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use atomic_waker::AtomicWaker;
 
+use super::flags::Flags;
 use crate::api::{Command, Event, Pacing};
 use crate::engine_core::MAX_CLIENTS;
 use crate::mailbox::Mailbox;
@@ -19,14 +20,7 @@ pub(super) struct ClientChannels {
     pub(super) commands: Mailbox<Command>,
     pub(super) events: Mailbox<Event>,
     pub(super) waker: AtomicWaker,
-    /// A frame was granted.
-    pub(super) framed: AtomicBool,
-    /// The host requests a pause.
-    pub(super) paused: AtomicBool,
-    /// The host requests details for a recording.
-    pub(super) logged: AtomicBool,
-    /// The client was dropped.
-    pub(super) gone: AtomicBool,
+    pub(super) flags: Flags,
     pub(super) pacing: Pacing,
     /// Maximum number of open replies. At the limit, further commands wait in their mailbox,
     /// including cancels.
@@ -39,10 +33,7 @@ impl ClientChannels {
             commands: Mailbox::new(command_queue),
             events: Mailbox::new(event_queue),
             waker: AtomicWaker::new(),
-            framed: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            logged: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            flags: Flags::new(),
             pacing,
             max_open: event_queue.max(MAX_OPEN),
         }

@@ -101,7 +101,7 @@ impl Client {
     /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Unused grants
     /// do not accumulate.
     pub fn frame(&self) {
-        self.channels.framed.store(true, Ordering::Release);
+        self.channels.flags.grant_frame();
         self.engine.shared().ring();
     }
 
@@ -110,14 +110,14 @@ impl Client {
     /// keep their state and their slots. Other clients can use their KV pages. The pause does not
     /// count in [`Usage`](crate::Usage) or for the voice rate.
     pub fn set_paused(&self, is_paused: bool) {
-        self.channels.paused.store(is_paused, Ordering::Release);
+        self.channels.flags.set_paused(is_paused);
         self.engine.shared().ring();
     }
 
     /// Begins or ends the sending of [details for recordings](crate::Logged) to this client. Call
     /// it before the first command, so that all commands are counted.
     pub fn set_logged(&self, is_logged: bool) {
-        self.channels.logged.store(is_logged, Ordering::Release);
+        self.channels.flags.set_logged(is_logged);
         self.engine.shared().ring();
     }
 
@@ -167,7 +167,7 @@ impl fmt::Debug for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.set_reserved(Duration::ZERO);
-        self.channels.gone.store(true, Ordering::Release);
+        self.channels.flags.leave();
         self.channels.commands.close();
         self.channels.events.close();
         self.engine.shared().ring();

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::channels::{Admission, ClientChannels};
 use crate::api::{AgentId, Command, Event, Pacing, ReplyError, ReplyEvent, ReplyId};
@@ -48,7 +47,7 @@ impl ClientSlot {
     }
 
     fn is_gone(&self) -> bool {
-        self.channels.gone.load(Ordering::Acquire)
+        self.channels.flags.is_gone()
     }
 
     /// Whether the core may take more of its commands.
@@ -175,17 +174,15 @@ impl ClientSlots {
 
     /// Whether a client has granted a frame since the last call, is paused, and is logged.
     pub(super) fn flags(&mut self, key: ClientKey) -> Option<[bool; 3]> {
-        let ClientChannels { framed, paused, logged, .. } = &*self.at(key)?.channels;
-        let is_framed = framed.swap(false, Ordering::AcqRel);
-        Some([is_framed, paused.load(Ordering::Acquire), logged.load(Ordering::Acquire)])
+        let flags = &self.at(key)?.channels.flags;
+        Some([flags.take_frame(), flags.is_paused(), flags.is_logged()])
     }
 
-    /// The next command of a client, and whether the client is logged: that is set before the
-    /// command is sent, so it is read after the command.
+    /// The next command of a client, and whether the client is logged.
     pub(super) fn command(&mut self, key: ClientKey) -> Option<(Command, bool)> {
         let client_slot = self.at(key)?;
         let command = client_slot.command()?;
-        Some((command, client_slot.channels.logged.load(Ordering::Acquire)))
+        Some((command, client_slot.channels.flags.is_logged()))
     }
 
     /// Called after all commands of this round have been taken from a client.

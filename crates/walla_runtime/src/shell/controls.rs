@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::sync::{AtomicBool, AtomicU64, Ordering};
+use super::sync::{AtomicU64, Mark, Ordering};
 use crate::engine_core::Control;
 use crate::options::FrameBudget;
 
@@ -10,28 +10,27 @@ use crate::options::FrameBudget;
 /// latest value applies.
 #[derive(Debug)]
 pub(super) struct Controls {
-    /// Nanoseconds, [`NO_LIMIT`], [`AUTO`] or [`UNCHANGED`].
-    budget: AtomicU64,
-    /// The latest budget, in transit or not: never [`UNCHANGED`].
+    /// The latest budget, in transit or not: nanoseconds, [`NO_LIMIT`] or [`AUTO`].
     latest_budget: AtomicU64,
+    is_budget_new: Mark,
     /// Sum of the nanoseconds that clients have reserved.
     reserved: AtomicU64,
-    is_reserved_new: AtomicBool,
+    is_reserved_new: Mark,
     /// Tokens, or [`UNCHANGED`].
     kv_tokens: AtomicU64,
 }
 
 const UNCHANGED: u64 = u64::MAX;
-const AUTO: u64 = u64::MAX - 1;
-const NO_LIMIT: u64 = u64::MAX - 2;
+const AUTO: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX - 1;
 
 impl Controls {
     pub fn new() -> Self {
         Self {
-            budget: AtomicU64::new(UNCHANGED),
             latest_budget: AtomicU64::new(AUTO),
+            is_budget_new: Mark::new(false),
             reserved: AtomicU64::new(0),
-            is_reserved_new: AtomicBool::new(false),
+            is_reserved_new: Mark::new(false),
             kv_tokens: AtomicU64::new(UNCHANGED),
         }
     }
@@ -47,10 +46,8 @@ impl Controls {
     }
 
     pub fn set_budget(&self, budget: FrameBudget) {
-        let word = word_of(budget);
-        // First, so that a host never reads an older budget than the device thread has taken.
-        self.latest_budget.store(word, Ordering::Release);
-        self.budget.store(word, Ordering::Release);
+        self.latest_budget.store(word_of(budget), Ordering::Release);
+        self.is_budget_new.set();
     }
 
     pub fn set_kv_tokens(&self, tokens: u32) {
@@ -61,20 +58,16 @@ impl Controls {
     pub fn reserve(&self, before_nanos: u64, nanos: u64) {
         // Each part is subtracted once, after it was added, so the sum is exact even if it wraps.
         self.reserved.fetch_add(nanos.wrapping_sub(before_nanos), Ordering::Relaxed);
-        // A store would end the release sequence of another client's, whose part `take` could miss.
-        self.is_reserved_new.swap(true, Ordering::Release);
+        self.is_reserved_new.set();
     }
 
     /// Settings made since the last call.
     pub fn take(&self) -> impl Iterator<Item = Control> + use<> {
-        let budget = match self.budget.swap(UNCHANGED, Ordering::AcqRel) {
-            UNCHANGED => None,
-            word => Some(Control::Budget(budget_of(word))),
-        };
+        let budget = self.is_budget_new.take().then(|| Control::Budget(self.latest_budget()));
         let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
         // `UNCHANGED` is no `u32`.
         let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
-        let reserved = self.is_reserved_new.swap(false, Ordering::AcqRel).then(|| {
+        let reserved = self.is_reserved_new.take().then(|| {
             Control::Reserved(Duration::from_nanos(self.reserved.load(Ordering::Relaxed)))
         });
         budget.into_iter().chain(reserved).chain(tokens)

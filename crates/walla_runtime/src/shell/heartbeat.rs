@@ -1,6 +1,6 @@
-//! The heartbeat of the device thread, read by the watchdog thread.
+//! The heartbeat of a device thread, read by the watchdog thread.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Activity of the device thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,22 +13,28 @@ pub(super) enum Phase {
     FallbackLoad,
 }
 
-/// Written by the device thread.
+const PHASES: [Phase; 3] = [Phase::FirstLoad, Phase::Play, Phase::FallbackLoad];
+
+/// Written by one device thread, and before it starts by the thread that starts it.
+///
+/// One word, so that a reader never takes the beat of one phase for the other's: the deadlines of
+/// loads and steps differ.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat {
-    /// Twice the number of beats, plus 1 while the thread rests.
+    /// Number of beats, then two bits of the phase's number, then one that is set while the thread
+    /// rests.
     word: AtomicU64,
-    phase: AtomicU32,
 }
 
 const RESTING: u64 = 1;
+const PHASE: u64 = 0b110;
+const BEAT: u64 = 0b1000;
 
 impl Heartbeat {
     /// Records that the thread is alive and works.
     pub fn work(&self) {
-        // Only one thread at a time writes.
-        let beats = self.word.load(Ordering::Relaxed) & !RESTING;
-        self.word.store(beats + 2, Ordering::Release);
+        let word = self.word.load(Ordering::Relaxed);
+        self.word.store((word & !RESTING) + BEAT, Ordering::Release);
     }
 
     /// Records that the thread is about to park or has ended.
@@ -37,20 +43,15 @@ impl Heartbeat {
     }
 
     pub fn enter(&self, phase: Phase) {
-        self.phase.store(phase as u32, Ordering::Release);
-        self.work();
+        let word = self.word.load(Ordering::Relaxed) & !(RESTING | PHASE);
+        self.word.store((word | (phase as u64) << 1) + BEAT, Ordering::Release);
     }
 
-    pub fn phase(&self) -> Phase {
-        let phases = [Phase::FirstLoad, Phase::Play, Phase::FallbackLoad];
-        let phase = self.phase.load(Ordering::Acquire);
-        phases.into_iter().find(|known| *known as u32 == phase).unwrap_or(Phase::Play)
-    }
-
-    /// Value of the current beat, or `None` while the thread rests.
-    pub fn working(&self) -> Option<u64> {
+    /// The phase, and a number for the current beat, or `None` while the thread rests.
+    pub fn look(&self) -> (Phase, Option<u64>) {
         let word = self.word.load(Ordering::Acquire);
-        (word & RESTING == 0).then_some(word)
+        let phase = PHASES[((word & PHASE) >> 1) as usize];
+        (phase, (word & RESTING == 0).then_some(word))
     }
 }
 
@@ -61,14 +62,16 @@ mod tests {
     #[test]
     fn every_beat_is_distinct_and_idle_has_none() {
         let beat = Heartbeat::default();
-        beat.enter(Phase::FirstLoad);
-        let first = beat.working();
-        beat.work();
-        assert!(first.is_some() && beat.working() > first);
-        beat.rest();
-        assert_eq!(beat.working(), None);
-        beat.enter(Phase::FallbackLoad);
-        assert_eq!(beat.phase(), Phase::FallbackLoad);
-        assert!(beat.working() > first);
+        let mut beats = Vec::new();
+        for phase in PHASES {
+            beat.enter(phase);
+            beats.push(beat.look());
+            beat.work();
+            beats.push(beat.look());
+            beat.rest();
+            assert_eq!(beat.look(), (phase, None));
+        }
+        assert!(beats.iter().map(|(phase, _)| *phase).eq(PHASES.into_iter().flat_map(|p| [p; 2])));
+        assert!(beats.is_sorted_by(|(_, one), (_, next)| one.is_some() && one < next));
     }
 }

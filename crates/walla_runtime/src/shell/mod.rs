@@ -12,11 +12,10 @@
 //! | `Admission::joining` | receives | send ([`Engine::client`]) |
 //! | `ClientChannels::commands` | receives | send |
 //! | `ClientChannels::events` | sends | receive |
-//! | `ClientChannels::framed` | takes | set, then unpark |
-//! | `ClientChannels::paused`, `ClientChannels::gone`, `Shared::stop` | reads | set, then unpark |
+//! | `ClientChannels::flags`, `Shared::stop` | reads, takes a granted frame | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
 //! | `Shared::client_slots` | locks briefly, never during a call of the core or the device | no access |
-//! | `Shared::heartbeat` | writes | no access |
+//! | `Shared::heartbeats` | writes its own | no access |
 //! | `Status` | writes | read |
 //!
 //! # Rules
@@ -46,6 +45,7 @@ mod client;
 mod client_slots;
 mod controls;
 mod engine;
+mod flags;
 mod heartbeat;
 mod memory;
 mod shared;

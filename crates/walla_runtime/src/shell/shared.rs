@@ -27,7 +27,9 @@ pub(crate) struct Shared {
     /// Incarnation of the device thread that owns the engine. Beyond the last one, no thread owns
     /// it.
     incarnation: AtomicU32,
-    pub(super) heartbeat: Heartbeat,
+    /// By incarnation, like the threads, so that a disowned thread that returns late does not write
+    /// its successor's. The last belongs to the watchdog thread after it has given up.
+    heartbeats: [Heartbeat; MAX_INCARNATIONS + 1],
     /// Clients. The device thread locks them briefly, never during a call of the device.
     client_slots: Mutex<ClientSlots>,
     pub(super) watchdog_thread: OnceLock<Thread>,
@@ -48,7 +50,7 @@ impl Shared {
             controls: Controls::new(),
             device_threads: [const { OnceLock::new() }; MAX_INCARNATIONS],
             incarnation: AtomicU32::new(0),
-            heartbeat: Heartbeat::default(),
+            heartbeats: Default::default(),
             client_slots: Mutex::new(ClientSlots::default()),
             watchdog_thread: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -76,7 +78,7 @@ impl Shared {
     }
 
     pub(super) fn set_ended(&self) {
-        self.heartbeat.rest();
+        self.current_heartbeat().rest();
         self.ended.store(true, Ordering::Release);
         if let Some(thread) = self.watchdog_thread.get() {
             thread.unpark();
@@ -87,6 +89,15 @@ impl Shared {
         if let Some(place) = self.device_threads.get(number as usize) {
             let _first = place.set(thread);
         }
+    }
+
+    pub(super) fn heartbeat(&self, number: u32) -> &Heartbeat {
+        &self.heartbeats[(number as usize).min(MAX_INCARNATIONS)]
+    }
+
+    /// The heartbeat of the device thread that owns the engine.
+    pub(super) fn current_heartbeat(&self) -> &Heartbeat {
+        self.heartbeat(self.incarnation.load(Ordering::Acquire))
     }
 
     fn client_slots(&self) -> MutexGuard<'_, ClientSlots> {

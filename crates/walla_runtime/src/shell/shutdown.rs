@@ -50,7 +50,7 @@ pub(super) fn shut_down<C: EngineCore>(
             return;
         }
         drop(owned);
-        shared.heartbeat.rest();
+        shared.heartbeat(number).rest();
         thread::park_timeout(POLL_INTERVAL);
     }
 }

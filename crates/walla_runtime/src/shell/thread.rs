@@ -71,7 +71,7 @@ fn run_device_thread<C: EngineCore>(
         }
     };
     drop(owned);
-    shared.heartbeat.work();
+    shared.heartbeat(number).work();
     shut_down(shared, number, core, panicked, &reason);
     // Before the end is reported: the memory is released then.
     super::memory::return_freed_memory();
@@ -98,7 +98,7 @@ impl Device<'_> {
 
     /// Whether a load may continue. Also records that the thread is alive.
     fn report_progress(&self, fraction: Option<f32>) -> ControlFlow<()> {
-        self.shared.heartbeat.work();
+        self.shared.heartbeat(self.number).work();
         match self.shared.own(self.number) {
             Some(owned) if !self.shared.is_stopping() => {
                 if let Some(fraction) = fraction {
@@ -127,21 +127,21 @@ fn serve<C: EngineCore>(
     place: &mut Option<C>,
 ) -> Result<(), EngineError> {
     let device = Device { shared, number, clock };
-    shared.heartbeat.enter(Phase::FirstLoad);
+    shared.heartbeat(number).enter(Phase::FirstLoad);
     let loaded = loader.load(&mut |fraction| device.report_progress(Some(fraction)))?;
     let mut core = place.insert(loaded);
-    shared.heartbeat.enter(Phase::Play);
+    shared.heartbeat(number).enter(Phase::Play);
     device.publish_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
     let _fine_clock = FineClock::new();
     while !shared.is_stopping() {
-        shared.heartbeat.work();
+        shared.heartbeat(number).work();
         let (advance, micros) = match device.round(core, &mut cadence) {
             Ok(next) => next,
             Err(error) if error.is_of_device() && !is_fallback => {
                 is_fallback = true;
-                shared.heartbeat.enter(Phase::FallbackLoad);
+                shared.heartbeat(number).enter(Phase::FallbackLoad);
                 // Hosts see a ready engine that is silent during the load; their commands wait.
                 let loaded = loader.load_fallback(&error, &mut |_| device.report_progress(None));
                 let mut spare = match loaded {
@@ -158,7 +158,7 @@ fn serve<C: EngineCore>(
                     spare.take_over(lost);
                 }
                 core = place.insert(spare);
-                shared.heartbeat.enter(Phase::Play);
+                shared.heartbeat(number).enter(Phase::Play);
                 device.publish_ready(core)?;
                 continue;
             }
@@ -169,7 +169,7 @@ fn serve<C: EngineCore>(
             Advance::Poll | Advance::Pause(_) => Some(Duration::from_micros(micros)),
             Advance::Idle => None,
         };
-        shared.heartbeat.rest();
+        shared.heartbeat(number).rest();
         let rest = match at_most {
             None if core.is_paused() => Rest::Park(None),
             _ => cadence.rest(Instant::now(), at_most),

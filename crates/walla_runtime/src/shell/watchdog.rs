@@ -40,9 +40,8 @@ pub(super) fn watch<C: EngineCore + 'static>(
     let interval = limits.min().map_or(POLL_INTERVAL, |least| (least / 4).min(POLL_INTERVAL));
     while !shared.is_ended() {
         thread::park_timeout(interval);
-        let phase = shared.heartbeat.phase();
-        let waited =
-            Duration::from_micros(meter.look(shared.heartbeat.working(), clock.now_micros()));
+        let (phase, beat) = shared.current_heartbeat().look();
+        let waited = Duration::from_micros(meter.look(beat, clock.now_micros()));
         let limit = match phase {
             Phase::FirstLoad | Phase::FallbackLoad => deadlines.load,
             Phase::Play => deadlines.step,
@@ -70,7 +69,7 @@ fn start_again<C: EngineCore + 'static>(
     loader: impl Loader<C> + Send + 'static,
 ) -> bool {
     let number = shared.disown();
-    shared.heartbeat.enter(Phase::FirstLoad);
+    shared.heartbeat(number).enter(Phase::FirstLoad);
     spawn_device_thread(shared, clock.clone(), loader, number).is_ok()
 }
 

@@ -31,12 +31,14 @@ fn passing_ends(clock: &VirtualClock, client: &Client, count: usize) -> Vec<Even
     events
 }
 
-/// The first load waits for the test. The fallback, if there is one, loads at once.
+/// The first load waits for the test. The fallback, if there is one, loads at once, or when the
+/// test no longer calls it slow.
 struct Hanging {
     /// The end of the wait, and the script of the core that comes too late.
     wait: Option<(mpsc::Receiver<()>, Arc<Script>)>,
     script: Arc<Script>,
     has_fallback: bool,
+    is_slow: Arc<AtomicBool>,
 }
 
 impl Loader<Fake> for Hanging {
@@ -45,6 +47,9 @@ impl Loader<Fake> for Hanging {
             let _ = progress(0.5);
             let _ = wait.recv();
             return Ok(Fake::new(late));
+        }
+        while self.is_slow.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
         }
         Ok(Fake::new(Arc::clone(&self.script)))
     }
@@ -59,7 +64,8 @@ impl Loader<Fake> for Hanging {
 
     fn successor(&self) -> Option<Self> {
         let script = Arc::clone(&self.script);
-        self.has_fallback.then_some(Self { wait: None, script, has_fallback: false })
+        let is_slow = Arc::clone(&self.is_slow);
+        self.has_fallback.then_some(Self { wait: None, script, has_fallback: false, is_slow })
     }
 }
 
@@ -70,16 +76,20 @@ struct HangingLoad {
     clock: VirtualClock,
     go: mpsc::Sender<()>,
     late: Arc<Script>,
+    /// Of the fallback.
+    is_slow: Arc<AtomicBool>,
 }
 
-fn hanging_load(has_fallback: bool) -> HangingLoad {
+fn hanging_load(has_fallback: bool, deadlines: Deadlines) -> HangingLoad {
     let ((go, wait), clock, late) = (mpsc::channel(), VirtualClock::new(), Arc::default());
     let wait = Some((wait, Arc::clone(&late)));
-    let loader = Hanging { wait, script: Arc::default(), has_fallback };
+    let is_slow = Arc::<AtomicBool>::default();
+    let of_loader = Arc::clone(&is_slow);
+    let loader = Hanging { wait, script: Arc::default(), has_fallback, is_slow: of_loader };
     let of_engine = Clock::Virtual(clock.clone());
-    let engine = Engine::launch((16, 64), of_engine, deadlines(), loader).unwrap();
+    let engine = Engine::launch((16, 64), of_engine, deadlines, loader).unwrap();
     let client = engine.client(Pacing::default()).unwrap();
-    HangingLoad { engine, client, clock, go, late }
+    HangingLoad { engine, client, clock, go, late, is_slow }
 }
 
 /// Lets the call return, and waits for the end of its core.
@@ -91,7 +101,7 @@ fn return_late(go: mpsc::Sender<()>, late: &Script) {
 
 #[test]
 fn a_hung_load_is_retried_with_the_fallback() {
-    let HangingLoad { engine, client, clock, go, late } = hanging_load(true);
+    let HangingLoad { engine, client, clock, go, late, .. } = hanging_load(true, deadlines());
     let before = [asked(&client), asked(&client)];
     passing(&clock, "given up", || engine.shared().own(0).is_none().then_some(()));
     let events = ends(&client, 2);
@@ -107,7 +117,7 @@ fn a_hung_load_is_retried_with_the_fallback() {
 
 #[test]
 fn a_hung_load_without_fallback_ends_each_reply_once() {
-    let HangingLoad { engine, client, clock, go, late } = hanging_load(false);
+    let HangingLoad { engine, client, clock, go, late, .. } = hanging_load(false, deadlines());
     let asks = [asked(&client), asked(&client), asked(&client)];
     let events = passing_ends(&clock, &client, 3);
     assert_eq!(events.len(), 3);
@@ -118,6 +128,27 @@ fn a_hung_load_without_fallback_ends_each_reply_once() {
     return_late(go, &late);
     assert!(matches!(engine.state(), EngineState::Failed(_)), "the late return changes nothing");
     assert_eq!(client.try_recv(), None);
+}
+
+/// The next load has the deadline of loads, also after the thread that was given up has gone on to
+/// its rounds.
+#[test]
+fn a_late_return_leaves_the_next_load_its_deadline() {
+    let load = Some(Duration::from_secs(2));
+    let hanging = hanging_load(true, Deadlines { load, ..deadlines() });
+    let HangingLoad { engine, client, clock, go, late, is_slow } = hanging;
+    is_slow.store(true, Ordering::SeqCst);
+    let ask = asked(&client);
+    passing(&clock, "given up", || engine.shared().own(0).is_none().then_some(()));
+    return_late(go, &late);
+    // Longer than a step may take. The watchdog thread looks every 75 ms.
+    for _ in 0..20 {
+        clock.advance(50_000);
+        thread::sleep(Duration::from_millis(40));
+    }
+    assert!(matches!(engine.state(), EngineState::Loading { .. }), "{:?}", engine.state());
+    is_slow.store(false, Ordering::SeqCst);
+    assert!(ends(&client, 1).iter().all(|event| event.reply_id == ask && !is_gone(event)));
 }
 
 /// An engine with deadlines in virtual time.
