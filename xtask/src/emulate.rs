@@ -14,8 +14,8 @@ use crate::cargo_command;
 /// Compute capabilities that the emulator supports.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "8.6", "8.9", "9.0", "12.0"];
 
-/// Test selections of CI: for 9.0 (H100) all tests except slow ones (minutes each). [`FULL`] has
-/// tests of the differences between the PTX texts of the others.
+/// Test selections of CI: for 9.0 (H100) all tests except slow ones (a minute or more each).
+/// [`FULL`] has some of these, and tests of the differences between the PTX texts of the others.
 const CI: &[(&str, &[&str])] = &[
     (
         "9.0",
@@ -49,6 +49,10 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=blocks_with_heads_of_128",
             "--skip=heads_of_128_agree",
             "--skip=gates_after_products",
+            "--skip=clusters_of_two_blocks_agree",
+            "--skip=wide_rows",
+            "--skip=rows_of_steps_of_hundreds",
+            "--skip=every_other_type",
             // Multiprocessors that the emulator does not have.
             "--skip=a_share_of_the_multiprocessors",
             // Below, with other capabilities: the same kernels.
@@ -82,9 +86,18 @@ const ALONE: &[&str] = &[
 /// Further selections of `cargo xtask ci --full`.
 const FULL: &[(&str, &[&str])] = &[
     (
+        "9.0",
+        &[
+            "clusters_of_two_blocks_agree",
+            "wide_rows",
+            "rows_of_steps_of_hundreds",
+            "every_other_type",
+        ],
+    ),
+    (
         "8.0",
         &[
-            "parity::every_type",
+            "parity::every_",
             "any_choice",
             "f16_pages",
             "a_mask_without_bits",
@@ -94,7 +107,7 @@ const FULL: &[(&str, &[&str])] = &[
     ),
     (
         "7.5",
-        &["parity::every_type", "any_choice", "f16_pages", "a_mask_without_bits", "eager_launches"],
+        &["parity::every_", "any_choice", "f16_pages", "a_mask_without_bits", "eager_launches"],
     ),
     // The PTX of 9.0 with less than half of its shared memory.
     ("12.0", &["parity::mixed_types", "heads_of_256", "--skip=rows_far"]),
