@@ -20,7 +20,7 @@ use crate::walla::Walla;
 
 pub use crate::walla::HostTimes;
 pub use walla_runtime::{
-    BudgetStats, DeviceInfo, EngineStats, ModelCard, TemplateError, TemplateState,
+    BudgetStats, DeviceInfo, EngineStats, ModelCard, TemplateError, TemplateState, TextSettings,
 };
 
 /// Adds walla's counters to Bevy's diagnostics: tokens per second, step and frame times, times to

@@ -220,13 +220,16 @@ pub use error::WallaError;
 pub use prelude::*;
 pub use recording::WallaRecorder;
 /// Entries, limits and saved content of [`memories`], and their search.
+#[doc(inline)]
 pub use walla_memory as memory;
 /// Recordings of sessions, their replay with a model, and their player without one:
 /// [`WallaPlugin::record_to`], [`EngineSetup::replay_from`](engines::EngineSetup::replay_from).
+#[doc(inline)]
 pub use walla_record as record;
 /// Servers of the chat completions protocol as engines: options for
 /// [`EngineSetup`](engines::EngineSetup).
 #[cfg(feature = "remote")]
+#[doc(inline)]
 pub use walla_remote as remote;
 pub use walla_runtime::EngineError;
 

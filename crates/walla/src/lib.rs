@@ -51,16 +51,20 @@ pub use walla_embed::{
 };
 /// Memories of agents and shared lore, found at each ask: [`Engine::recall`],
 /// [`Agent::set_recall`]; and their stores with deterministic search, without a thread.
+#[doc(inline)]
 pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 /// Recordings of sessions, their replay with a model, and their player without one:
 /// [`EngineBuilder::record_to`], [`Engine::replay_from`].
+#[doc(inline)]
 pub use walla_record as record;
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
+#[doc(inline)]
 pub use walla_remote as remote;
 /// Several named engines behind one, for [`Engine::with_client`]: substitutes, health, loading at
 /// run time.
+#[doc(inline)]
 pub use walla_router as router;
 /// An engine without the async API, shared with Bevy apps: [`Engine::runtime`], [`Engine::join`].
 pub use walla_runtime::Engine as RuntimeEngine;
@@ -74,10 +78,11 @@ pub use walla_runtime::{
     CallResult, Capabilities, Constraint, ConstraintError, ContextPolicy, Deadlines, Detail,
     EngineClient, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
     FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvFileError, MAX_DELTA_BYTES,
-    MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard, ModelSource, Notes, Prompt,
+    MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard, ModelSource, Notes, Pacing, Prompt,
     RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route,
-    Score, SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
-    TokenLogprobs, Turn, UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
+    Score, SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TextSettings,
+    TimeLimit, TokenLogprobs, Turn, UnmarkedCalls, Unsupported, Usage, VocabularyError,
+    default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -63,8 +63,8 @@ impl Constraint {
     /// JSON that is valid by a schema, given as JSON text.
     ///
     /// The schema is one of [JSON Schema 2020-12](https://json-schema.org/draft/2020-12), 2019-09
-    /// or draft 7. The [crate documentation](crate#json-schemas) lists the supported keywords. A
-    /// schema with any other keyword does not compile.
+    /// or draft 7. The documentation of crate `walla_grammar` lists the supported keywords (`cargo
+    /// doc -p walla_grammar --no-deps --open`). A schema with any other keyword does not compile.
     ///
     /// Properties are written in the order of the schema.
     pub fn json_schema(schema: impl Into<Arc<str>>) -> Self {
@@ -108,7 +108,7 @@ impl Constraint {
     /// Lark](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) of `llguidance`.
     ///
     /// The start rule is `start`. `%json { … }` embeds a JSON schema, which is checked as in
-    /// [`json_schema`](Self::json_schema). The [crate documentation](crate#lark-grammars) describes
+    /// [`json_schema`](Self::json_schema). The documentation of crate `walla_grammar` describes
     /// special tokens and the directives that are refused. A grammar has at most 4,000 rules,
     /// terminals and opening parentheses.
     pub fn lark(grammar: impl Into<Arc<str>>) -> Self {

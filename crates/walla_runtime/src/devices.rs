@@ -9,7 +9,7 @@ use walla_types::environment::{self, CPU_VARIANT};
 /// A registry of all devices of this build. Without the feature `cuda` it lists the CUDA family
 /// with the reason for its absence.
 ///
-/// Settings of devices are taken from the [environment](walla_types::environment):
+/// Settings of devices are taken from the environment:
 /// `WALLA_CPU_VARIANT` selects the CPU kernels. A name that is unknown, or whose kernels this
 /// machine cannot run, logs a warning, and the best kernels are used. With the feature `cuda`, the
 /// variables `WALLA_CUDA_…` apply (`walla_cuda::CudaBackend::from_env`).

@@ -12,8 +12,8 @@ use crate::chat::{Prompt, Segment};
 impl Tokenizer {
     /// The tokens of a prompt: only markers in template text become control tokens.
     ///
-    /// For ordinary text the result equals that of encoding the [whole text](Prompt::text) with
-    /// special tokens parsed and added. Segments are concatenated before the text is split and
+    /// For ordinary text the result equals that of encoding the whole text with special tokens
+    /// parsed and added. Segments are concatenated before the text is split and
     /// merged, so words and merges may cross the border between template text and untrusted text,
     /// as in the model's training. A marker may not cross it: a control token, and a user-defined
     /// token that [looks like one](Self::is_reserved), must be within a single template segment.
