@@ -58,7 +58,8 @@ const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | lay
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<String> = arguments.map(|one| one.to_string_lossy().into()).collect();
     let is_full = arguments.get(1).is_some_and(|argument| argument == "--full");
     let result = match arguments.first().map(String::as_str) {
         Some("ci") if is_full || arguments.len() == 1 => ci(is_full),

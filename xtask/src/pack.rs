@@ -50,7 +50,7 @@ impl Wanted {
                 "--gpu" => with_gpu = true,
                 "--model" => {
                     let path = arguments.next().ok_or("--model needs a file")?;
-                    model = Some(fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?);
+                    model = Some(checked_model(path)?);
                 }
                 other => return Err(format!("{other:?}: {USAGE}")),
             }
@@ -64,6 +64,10 @@ impl Wanted {
 
     const fn is_windows(&self) -> bool {
         self.is_cross || cfg!(windows)
+    }
+
+    const fn archive_ending(&self) -> &'static str {
+        if self.is_windows() { "zip" } else { "tar.gz" }
     }
 
     /// Arguments of cargo that select the package.
@@ -85,9 +89,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let program = build(&root, &wanted)?;
     let system = if wanted.is_cross { "windows-x86_64".to_owned() } else { host() };
     let name = format!("{}-{system}", wanted.program.name);
-    let folder = root.join("target/packages").join(&name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(at(&folder))?;
+    let packages = root.join("target/packages");
+    // A failure leaves the earlier package as it is, and the model may be a file in it.
+    let next = packages.join("next");
+    let folder = next.join(&name);
+    if next.exists() {
+        fs::remove_dir_all(&next).map_err(at(&next))?;
     }
     let packed = folder.join(program.file_name().unwrap_or_default());
     copy(&program, &packed)?;
@@ -102,8 +109,29 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     } else {
         start(&packed, &wanted, &["devices"], "", "cpu")?;
     }
-    let archive = archive(&folder, &name, &wanted)?;
-    report(&folder, &archive)
+    archive(&folder, &name, &wanted)?;
+    if packages.join(&name).exists() {
+        fs::remove_dir_all(packages.join(&name)).map_err(at(&packages))?;
+    }
+    for entry in fs::read_dir(&next).map_err(at(&next))?.flatten() {
+        let to = packages.join(entry.file_name());
+        fs::rename(entry.path(), &to).map_err(at(&to))?;
+    }
+    fs::remove_dir(&next).map_err(at(&next))?;
+    report(&packages, &name, wanted.archive_ending())
+}
+
+/// The path of a model, if the file begins as one. Not resolved: its licence is next to the name
+/// that was given.
+fn checked_model(path: &str) -> Result<PathBuf, String> {
+    let mut magic = [0; 4];
+    let file = fs::File::open(path);
+    let read = file.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+    read.map_err(|error| format!("{path}: {error}"))?;
+    if &magic != b"GGUF" {
+        return Err(format!("{path} is no GGUF file"));
+    }
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
 }
 
 /// The system that builds, as `linux-x86_64`.
@@ -123,7 +151,9 @@ fn build(root: &Path, wanted: &Wanted) -> Result<PathBuf, String> {
         platforms::cargo(&environment, &line, &[target])?;
         return Ok(root.join(format!("target/cross/{target}/packed/{name}.exe")));
     }
-    crate::run(&mut cargo_command(&line))?;
+    // The program is taken from where a build for this system puts it.
+    let mut build = cargo_command(&line);
+    crate::run(build.env_remove("CARGO_BUILD_TARGET"))?;
     let target = crate::target_folder(&metadata("--no-deps")?)?;
     Ok(target.join("packed").join(format!("{name}{}", env::consts::EXE_SUFFIX)))
 }
@@ -245,22 +275,22 @@ fn start(
     Ok(())
 }
 
-fn archive(folder: &Path, name: &str, wanted: &Wanted) -> Result<PathBuf, String> {
+fn archive(folder: &Path, name: &str, wanted: &Wanted) -> Result<(), String> {
     let parent = folder.parent().unwrap_or(folder);
-    let (end, line) = match (wanted.is_windows(), wanted.is_cross) {
-        (false, _) => ("tar.gz", "tar -czf"),
-        (true, false) => ("zip", "tar -acf"),
-        (true, true) => ("zip", "python3 -m zipfile -c"),
+    let line = match (wanted.is_windows(), wanted.is_cross) {
+        (false, _) => "tar -czf",
+        (true, false) => "tar -acf",
+        (true, true) => "python3 -m zipfile -c",
     };
-    let archive = parent.join(format!("{name}.{end}"));
+    let archive = parent.join(format!("{name}.{}", wanted.archive_ending()));
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
-    crate::run(command.args(words).arg(&archive).arg(name).current_dir(parent))?;
-    Ok(archive)
+    crate::run(command.args(words).arg(&archive).arg(name).current_dir(parent))
 }
 
 /// Prints a table of sizes.
-fn report(folder: &Path, archive: &Path) -> Result<(), String> {
+fn report(packages: &Path, name: &str, ending: &str) -> Result<(), String> {
+    let (folder, archive) = (&packages.join(name), &packages.join(format!("{name}.{ending}")));
     let size = |path: &Path| path.metadata().map_err(at(path)).map(|its| its.len() as f64 / 1e6);
     println!("| file | MB |\n|---|---|");
     let mut files = crate::width::files(folder);

@@ -69,7 +69,8 @@ pub fn run(names: &[String]) -> Result<(), String> {
     let known = |name: &String| PLATFORMS.iter().any(|platform| platform.name == name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
         let all: Vec<_> = PLATFORMS.iter().map(|platform| platform.name).collect();
-        return Err(format!("no platform is named {name:?}: {}", all.join(", ") + ", checks"));
+        let all = all.join(", ");
+        return Err(format!("no platform is named {name:?}: {all}; or only `checks`"));
     }
     let wanted =
         |platform: &&Platform| names.is_empty() || names.iter().any(|n| n == platform.name);

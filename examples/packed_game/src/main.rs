@@ -3,7 +3,7 @@
 //! The model is a file in `assets/` next to the program, which may be started from any folder.
 //! `cargo xtask pack` makes the folder (docs/shipping.md).
 
-use std::io::BufRead;
+use std::io::{BufRead, Read, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn main() -> AppExit {
             WallaPlugin::model("greta.gguf"),
         ))
         .insert_resource(Lines(Mutex::new(lines())))
-        .add_observer(|_: On<WallaReady>| println!("Greta looks up. What do you say?"))
+        .add_observer(|_: On<WallaReady>| say("Greta looks up. What do you say?"))
         .add_observer(|failed: On<WallaFailed>, mut exit: MessageWriter<AppExit>| {
             eprintln!("Greta cannot talk today: {}", failed.error);
             exit.write(AppExit::error());
@@ -36,11 +36,16 @@ fn main() -> AppExit {
         .add_systems(Startup, |mut commands: Commands| {
             commands
                 .spawn(Agent::persona(PERSONA))
-                .observe(|sentence: On<ReplySentence>| println!("Greta: {}", sentence.text))
+                .observe(|sentence: On<ReplySentence>| say(&format!("Greta: {}", sentence.text)))
                 .observe(|failed: On<ReplyFailed>| eprintln!("Greta is silent: {}", failed.error));
         })
         .add_systems(PostUpdate, speak.after(WallaSystems::Collect).run_if(walla_ready))
         .run()
+}
+
+/// Prints a line. Without a reader, nobody misses it.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Gives Greta the player's next line when she is silent; the end of the input ends the game.
@@ -70,9 +75,50 @@ fn speak(
 /// Reads standard input on a thread, so that a frame never waits for it.
 fn lines() -> Receiver<String> {
     let (sender, lines) = sync_channel(16);
-    std::thread::spawn(move || {
-        let read = std::io::stdin().lock().lines().map_while(Result::ok);
-        read.map_while(|line| sender.send(line).ok()).for_each(drop);
-    });
+    let read = move || {
+        let mut input = std::io::stdin().lock();
+        while let Some(line) = next_line(&mut input) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("lines".into()).spawn(read) {
+        eprintln!("Greta cannot hear you: {error}");
+    }
     lines
+}
+
+/// The next line, or the end of a line that is longer than a question. Anything that is no UTF-8
+/// becomes a replacement character.
+fn next_line(input: &mut impl BufRead) -> Option<String> {
+    const MAX_BYTES: u64 = 1_000;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.by_ref().take(MAX_BYTES).read_until(b'\n', &mut line).ok()?;
+        if read == 0 {
+            return None;
+        }
+        if read < MAX_BYTES as usize || line.ends_with(b"\n") {
+            return Some(String::from_utf8_lossy(&line).trim().to_owned());
+        }
+        eprintln!("Greta does not listen that long: only the end of the line counts");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_line;
+
+    #[test]
+    fn any_input_is_read_in_lines_of_bounded_length() {
+        let long = "x".repeat(5_000_300) + "end";
+        let all = [b"\n caf\xe9? \r\n", long.as_bytes(), b"\nlast"].concat();
+        let mut input = &all[..];
+        let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut input)).collect();
+        assert_eq!(lines[..2], ["", "caf\u{fffd}?"]);
+        assert!(lines[2].ends_with("xend") && lines[2].len() <= 1_000, "{}", lines[2].len());
+        assert_eq!(lines[3..], ["last"]);
+    }
 }

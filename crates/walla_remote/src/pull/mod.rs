@@ -170,7 +170,13 @@ pub async fn pull(
 /// [`PullError::Exists`] if there is another one that must not be replaced, [`PullError::Io`].
 fn is_here(path: &Path, model: &Layer, force: bool, events: Events<'_>) -> Result<bool, PullError> {
     let found = match fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // A link to nowhere is found at the end only, after the download.
+            return match fs::symlink_metadata(path) {
+                Ok(_) => Err(PullError::Exists { path: path.to_owned() }),
+                Err(_) => Ok(false),
+            };
+        }
         found => found.map_err(PullError::io(path))?,
     };
     let is_here = found.is_file()
@@ -201,12 +207,16 @@ async fn save_license(
         return Ok(false);
     }
     events(PullEvent::License(&String::from_utf8_lossy(&text)));
-    match fs::read(path) {
-        Ok(found) if found == text => return Ok(true),
-        Ok(_) if !options.force => return Err(PullError::Exists { path: path.to_owned() }),
-        _ => {}
-    }
     let io = PullError::io(path);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io(error)),
+        // Reading a pipe would wait.
+        Ok(found) if !found.is_file() => return Err(PullError::Exists { path: path.to_owned() }),
+        Ok(_) if fs::read(path).map_err(&io)? == text => return Ok(true),
+        Ok(_) if !options.force => return Err(PullError::Exists { path: path.to_owned() }),
+        Ok(_) => {}
+    }
     replace(path, |file| std::io::Write::write_all(file, &text), |error| error).map_err(io)?;
     Ok(true)
 }
@@ -224,14 +234,16 @@ async fn fetch(
     let mut is_all_new = part.bytes() == 0;
     loop {
         let mut attempts = Attempts::new(&options.retries);
+        // The most that was here: a server without ranges begins again each time, and an attempt
+        // that comes no further is no progress.
+        let mut most = part.bytes();
         while part.bytes() < model.size {
-            let before = part.bytes();
-            if let Err(failure) = registry.append(model, part, events).await {
-                if part.bytes().saturating_sub(before) >= Attempts::NEW_COUNT_BYTES {
-                    attempts = Attempts::new(&options.retries);
-                }
-                attempts.pause(failure, events).await?;
+            let Err(failure) = registry.append(model, part, events).await else { continue };
+            if part.bytes() >= most + Attempts::NEW_COUNT_BYTES {
+                attempts = Attempts::new(&options.retries);
             }
+            most = most.max(part.bytes());
+            attempts.pause(failure, events).await?;
         }
         let found = part.digest();
         if found == model.sha256 {

@@ -231,7 +231,17 @@ impl<'a> Registry<'a> {
     ) -> Result<(), Failure> {
         let begin = part.bytes();
         let digest = format!("sha256:{}", layer.sha256);
-        let mut response = self.get(["blobs", &digest], Some(begin).filter(|at| *at > 0)).await?;
+        let blob = ["blobs", digest.as_str()];
+        let mut response = match self.get(blob, Some(begin).filter(|at| *at > 0)).await {
+            // A server that refuses the range: from the first byte.
+            Err(Failure { error: PullError::Status { status: 416, .. }, .. }) if begin > 0 => {
+                self.get(blob, None).await?
+            }
+            response => response?,
+        };
+        if begin > 0 && response.status() == 206 && !begins_at(&response, begin) {
+            response = self.get(blob, None).await?;
+        }
         let is_part = begin > 0 && response.status() == 206;
         let total = layer.size;
         let left = if is_part { total - begin } else { total };

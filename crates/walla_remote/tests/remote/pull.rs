@@ -242,6 +242,49 @@ fn attempts_are_bounded() {
     assert_whole(folder.path());
 }
 
+/// A server without ranges begins again each time: an attempt that comes no further than an earlier
+/// one is no progress, however many bytes it brings.
+#[test]
+fn a_server_that_begins_again_and_again_is_given_up() {
+    let count = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&count);
+    let server = with_model(move |request| {
+        let is_even = seen.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+        cut(file(request, content(), false), if is_even { (1 << 20) + 1000 } else { 1000 })
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(&options(&server, folder.path())).unwrap_err();
+    assert!(matches!(error, PullError::Connection(_)), "{error}");
+    // The first attempt is progress, and a new count begins.
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
+/// A server that refuses the range, or sends another one, sends the file from its first byte.
+#[test]
+fn a_partial_file_that_the_server_cannot_continue_is_fetched_again() {
+    for is_refused in [true, false] {
+        let server = with_model(move |request| {
+            if request.header("range").is_none() {
+                file(request, content(), false)
+            } else if is_refused {
+                vec![response("416 Range Not Satisfiable", "", "")]
+            } else {
+                let total = content().len();
+                let head = format!(
+                    "HTTP/1.1 206 Partial Content\r\ncontent-range: bytes 0-{}/{total}\r\n\
+                     content-length: {total}\r\n\r\n",
+                    total - 1
+                );
+                vec![bytes(head), Part::Bytes(content().to_vec())]
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("m-Q8_0.gguf.part"), &content()[..1000]).unwrap();
+        run(&options(&server, folder.path())).unwrap();
+        assert_whole(folder.path());
+    }
+}
+
 #[test]
 fn a_partial_file_is_continued_by_the_next_call() {
     for has_ranges in [true, false] {
@@ -572,4 +615,29 @@ fn a_partial_file_that_is_none_is_refused() {
     let error = run(&options(&server, folder.path())).unwrap_err();
     assert!(matches!(error, PullError::Io { .. }), "{error}");
     assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
+}
+
+/// What is no file, or cannot be read, is neither replaced nor waited for.
+#[test]
+#[cfg(unix)]
+fn links_to_nowhere_and_pipes_are_kept() {
+    let server = Server::start(usual);
+    for name in ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        for force in [false, true] {
+            let mut options = options(&server, folder.path());
+            options.force = force;
+            let error = run(&options).unwrap_err();
+            assert!(matches!(&error, PullError::Exists { path: found } if *found == path));
+        }
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join(ALL[1]);
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = run(&options(&server, folder.path())).unwrap_err();
+    assert!(matches!(&error, PullError::Exists { path } if *path == pipe), "{error}");
 }

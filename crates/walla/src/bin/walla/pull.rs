@@ -35,7 +35,10 @@ async fn fetch(options: &PullOptions) -> Result<(), Failure> {
     }
     let verb = verb_of(path)?;
     writeln!(std::io::stdout(), "{}", path.display())?;
-    note!("walla: next: walla {verb} {}", path.display());
+    let shown = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/\\.:-_".contains(c);
+    let quote = if shown.chars().all(is_plain) { "" } else { "\"" };
+    note!("walla: next: walla {verb} {quote}{shown}{quote}");
     Ok(())
 }
 
@@ -44,11 +47,14 @@ async fn fetch(options: &PullOptions) -> Result<(), Failure> {
 /// # Errors
 /// walla cannot run it. The file stays.
 fn verb_of(path: &Path) -> Result<&'static str, Failure> {
-    let spec = inspect::spec(&load::open(path)?);
+    let refused = |error: &dyn std::fmt::Display| {
+        let path = path.display();
+        // Its checksum is the registry's: another download gives the same bytes.
+        Failure::from(format!("{path}: the file is whole, but not for walla: {error}"))
+    };
+    let spec = inspect::spec(&load::open(path).map_err(|error| refused(&error))?);
     if let Some(error) = spec["error"].as_str() {
-        return Err(
-            format!("{}: the file is whole, but not for walla: {error}", path.display()).into()
-        );
+        return Err(refused(&error));
     }
     let embeds = spec.get("use").is_some();
     Ok(if embeds { "embed" } else { "chat" })
@@ -93,7 +99,10 @@ fn bar() -> ProgressBar {
 /// Names the flags that help.
 fn hint(error: PullError) -> Failure {
     match error {
-        PullError::Exists { .. } => format!("{error} (--force replaces a file)").into(),
+        PullError::Exists { ref path } if path.is_file() => {
+            format!("{error} (--force replaces a file)").into()
+        }
+        PullError::Exists { .. } => format!("{error} and is no file: move it").into(),
         PullError::Unauthorized { .. } => format!("{error} (--key-env NAME)").into(),
         error => error.into(),
     }
