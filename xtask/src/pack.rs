@@ -103,6 +103,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     let path = folder.join("licenses/third-party.txt");
     fs::write(&path, licenses(&wanted)?).map_err(at(&path))?;
+    licenses_of_toolchain(&folder.join("licenses"), &wanted)?;
     if wanted.program.name == GAME.name {
         files_of_game(&root, &folder, &wanted)?;
         start(&packed, &wanted, &[], "What does a horseshoe cost?\n", "Greta: ")?;
@@ -142,20 +143,58 @@ fn host() -> String {
 /// Builds the program with the profile for players.
 fn build(root: &Path, wanted: &Wanted) -> Result<PathBuf, String> {
     let line = wanted.line("build --profile packed");
+    let flags = without_paths(root);
     let name = wanted.program.name;
     if wanted.is_cross {
         let target = "x86_64-pc-windows-gnu";
         let environment = platforms::prepare(&["windows"])?;
         // The standard library of `tools/cross/setup` has no bitcode for the linker.
         let line = format!("{line} --config profile.packed.lto=\"off\"");
-        platforms::cargo(&environment, &line, &[target])?;
+        platforms::cargo(&environment, &line, &[target], &flags)?;
         return Ok(root.join(format!("target/cross/{target}/packed/{name}.exe")));
     }
     // The program is taken from where a build for this system puts it.
     let mut build = cargo_command(&line);
+    let others = env::var("RUSTFLAGS").unwrap_or_default();
+    let others = others.split_whitespace().map(ToOwned::to_owned);
+    let all: Vec<String> = others.chain(flags).collect();
+    build.env("CARGO_ENCODED_RUSTFLAGS", all.join("\x1f"));
     crate::run(build.env_remove("CARGO_BUILD_TARGET"))?;
     let target = crate::target_folder(&metadata("--no-deps")?)?;
     Ok(target.join("packed").join(format!("{name}{}", env::consts::EXE_SUFFIX)))
+}
+
+/// Flags that keep the folders of this machine out of the messages of panics.
+fn without_paths(root: &Path) -> Vec<String> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let named = home.map(|home| (home, "/cargo")).into_iter().chain([(root.to_owned(), "/walla")]);
+    named.map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())).collect()
+}
+
+/// The licences of the standard library, and of the C runtime in a program for Windows.
+fn licenses_of_toolchain(folder: &Path, wanted: &Wanted) -> Result<(), String> {
+    let files: &[(&str, &str)] = if wanted.is_cross {
+        &[
+            ("/usr/share/doc/rustc-web/copyright", "rust.txt"),
+            ("/usr/share/doc/mingw-w64-common/copyright", "mingw-w64.txt"),
+            ("/usr/share/doc/gcc-mingw-w64-base/copyright", "gcc.txt"),
+        ]
+    } else {
+        &[("share/doc/rust/COPYRIGHT-library.html", "rust.html")]
+    };
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = sysroot.map_err(|error| format!("rustc: {error}"))?.stdout;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot).trim());
+    for (from, to) in files {
+        let from = sysroot.join(from);
+        if from.exists() {
+            copy(&from, &folder.join(to))?;
+        } else {
+            eprintln!("xtask: {} does not exist: add this licence", from.display());
+        }
+    }
+    Ok(())
 }
 
 /// Assets, model and kernel images of the game.

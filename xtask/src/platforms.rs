@@ -79,7 +79,7 @@ pub fn run(names: &[String]) -> Result<(), String> {
     let mut failed = Vec::new();
     for platform in platforms {
         for line in platform.checks.iter().chain(platform.runs) {
-            failed.extend(cargo(&environment, line, platform.targets).err());
+            failed.extend(cargo(&environment, line, platform.targets, &[]).err());
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
@@ -102,6 +102,7 @@ pub fn ci() -> Result<(), String> {
             &environment,
             "check --package walla --features cuda",
             &["x86_64-pc-windows-gnu", "aarch64-apple-darwin"],
+            &[],
         ),
         Err(reason) => {
             eprintln!("xtask: NOT CHECKED: Windows and macOS: {reason}");
@@ -125,11 +126,16 @@ pub fn folder() -> PathBuf {
     std::env::var_os("WALLA_CROSS").map_or_else(|| "/opt/walla-cross".into(), PathBuf::from)
 }
 
-/// Runs a line for all targets at once.
+/// Runs a line for all targets at once, with further flags of the compiler.
 ///
 /// # Errors
 /// The line, if it failed.
-pub fn cargo(environment: &Path, line: &str, targets: &[&str]) -> Result<(), String> {
+pub fn cargo(
+    environment: &Path,
+    line: &str,
+    targets: &[&str],
+    flags: &[String],
+) -> Result<(), String> {
     let (ours, behind) = line.split_once(" -- ").unwrap_or((line, ""));
     let mut command = Command::new("bash");
     command.args(["-c", "source \"$0\"; exec cargo \"$@\""]).arg(environment);
@@ -143,7 +149,8 @@ pub fn cargo(environment: &Path, line: &str, targets: &[&str]) -> Result<(), Str
         // Without it, dependencies are prepared for inlining.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     }
-    command.env("RUSTFLAGS", "-D warnings");
+    let own = ["-D".to_owned(), "warnings".to_owned()];
+    command.env("CARGO_ENCODED_RUSTFLAGS", [&own[..], flags].concat().join("\x1f"));
     // Of the compiler that runs this program.
     for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);

@@ -1,4 +1,4 @@
-//! Copies and events: what the owner may conclude from what it sees.
+//! Copies and events: conclusions that the owner may draw from a completed event.
 
 use loom::thread;
 

@@ -1,4 +1,4 @@
-//! What the owner and the executor share about copies: host memory, and how far events are.
+//! State of copies that the owner and the executor share: host memory and completed events.
 //!
 //! The owner counts a copy before it enqueues it, and touches the bytes only if no copy is counted;
 //! the executor ends the count after it has released the lock. So neither side ever waits for the

@@ -2,8 +2,8 @@ use super::sync::{AtomicBool, Ordering};
 
 /// A mark that a thread sets after a change, and that another takes before it looks for changes.
 ///
-/// [`set`](Self::set) and [`take`](Self::take) are exchanges: whichever is second reads what the
-/// first one wrote. If the mark is taken later, the change is visible to what follows; if it is set
+/// [`set`](Self::set) and [`take`](Self::take) are exchanges: the second of two reads the value of
+/// the first. If the mark is taken later, the change is visible to what follows; if it is set
 /// later, `set` returns `false`, and the caller wakes the other thread. With plain stores neither
 /// is certain on processors that order memory weakly: a store does not read the mark that it
 /// overwrites.

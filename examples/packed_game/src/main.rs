@@ -43,7 +43,7 @@ fn main() -> AppExit {
         .run()
 }
 
-/// Prints a line. Without a reader, nobody misses it.
+/// Prints a line. A closed standard output is no error.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

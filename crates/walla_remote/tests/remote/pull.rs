@@ -243,7 +243,7 @@ fn attempts_are_bounded() {
 }
 
 /// A server without ranges begins again each time: an attempt that comes no further than an earlier
-/// one is no progress, however many bytes it brings.
+/// one is no progress, however many bytes arrive.
 #[test]
 fn a_server_that_begins_again_and_again_is_given_up() {
     let count = Arc::new(AtomicU32::new(0));
@@ -617,7 +617,7 @@ fn a_partial_file_that_is_none_is_refused() {
     assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
 }
 
-/// What is no file, or cannot be read, is neither replaced nor waited for.
+/// A path that is no file is neither replaced nor waited for.
 #[test]
 #[cfg(unix)]
 fn links_to_nowhere_and_pipes_are_kept() {

@@ -1,9 +1,9 @@
 use super::sync::{AtomicBool, Mark, Ordering};
 
-/// What a client requests besides its commands. Written by the client, read by the device thread.
+/// Requests of a client besides its commands. Written by the client, read by the device thread.
 ///
-/// Each flag is released and acquired: what the host did before it set one is visible to a thread
-/// that sees it.
+/// Each flag is released and acquired: earlier writes of the host are visible to a thread that sees
+/// the flag.
 #[derive(Debug)]
 pub(super) struct Flags {
     framed: Mark,
