@@ -85,8 +85,8 @@ pub fn run(names: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// The selection of CI: type checks of `walla` and all below it, with `cuda`. The plugin has no code
-/// for a platform; it, the other features and the tests need more time than CI has.
+/// The selection of CI: type checks of `walla` and all below it, with `cuda`. The plugin has no
+/// code for a platform; it, the other features and the tests need more time than CI has.
 ///
 /// # Errors
 /// A check failed. A machine that cannot be prepared is no error but a message.

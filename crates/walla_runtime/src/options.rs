@@ -273,8 +273,8 @@ pub struct EngineOptions {
     /// Name of the tokenizer's pre-tokenizer, which splits text before merging. It overrides
     /// `tokenizer.ggml.pre` of the file: `llama-bpe`, `qwen2` and others
     /// (`PreTokenizer::NAMES` of crate `walla_model`). For files that lack the key
-    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or whose name walla does not
-    /// know. Default: `None`, the file's value.
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or whose name walla does
+    /// not know. Default: `None`, the file's value.
     pub pre_tokenizer: Option<String>,
     /// Whether the CPU takes over when the device is lost. Conversations continue from the host's
     /// copy, and each reply from its position. All agents are silent for some seconds while the
