@@ -249,7 +249,7 @@ fn a_server_that_begins_again_and_again_is_given_up() {
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&count);
     let server = with_model(move |request| {
-        let is_even = seen.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+        let is_even = seen.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         cut(file(request, content(), false), if is_even { (1 << 20) + 1000 } else { 1000 })
     });
     let folder = tempfile::tempdir().unwrap();
