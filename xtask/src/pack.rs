@@ -174,20 +174,19 @@ fn without_paths(root: &Path) -> Vec<String> {
 
 /// The licences of the standard library, and of the C runtime in a program for Windows.
 fn licenses_of_toolchain(folder: &Path, wanted: &Wanted) -> Result<(), String> {
-    let files: &[(&str, &str)] = if wanted.is_cross {
-        &[
-            ("/usr/share/doc/rustc-web/copyright", "rust.txt"),
-            ("/usr/share/doc/mingw-w64-common/copyright", "mingw-w64.txt"),
-            ("/usr/share/doc/gcc-mingw-w64-base/copyright", "gcc.txt"),
+    let files: Vec<(PathBuf, &str)> = if wanted.is_cross {
+        vec![
+            ("/usr/share/doc/rustc-web/copyright".into(), "rust.txt"),
+            ("/usr/share/doc/mingw-w64-common/copyright".into(), "mingw-w64.txt"),
+            ("/usr/share/doc/gcc-mingw-w64-base/copyright".into(), "gcc.txt"),
         ]
     } else {
-        &[("share/doc/rust/COPYRIGHT-library.html", "rust.html")]
+        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
+        let sysroot = sysroot.map_err(|error| format!("rustc: {error}"))?.stdout;
+        let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot).trim());
+        vec![(sysroot.join("share/doc/rust/COPYRIGHT-library.html"), "rust.html")]
     };
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let sysroot = sysroot.map_err(|error| format!("rustc: {error}"))?.stdout;
-    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot).trim());
     for (from, to) in files {
-        let from = sysroot.join(from);
         if from.exists() {
             copy(&from, &folder.join(to))?;
         } else {

@@ -149,7 +149,7 @@ pub fn cargo(
         // Without it, dependencies are prepared for inlining.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     }
-    let own = ["-D".to_owned(), "warnings".to_owned()];
+    let own = ["-D", "warnings"].map(str::to_owned);
     command.env("CARGO_ENCODED_RUSTFLAGS", [&own[..], flags].concat().join("\x1f"));
     // Of the compiler that runs this program.
     for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {

@@ -8,43 +8,43 @@ use loom::thread;
 use crate::check;
 use crate::mark::Mark;
 
-/// A host that finds the mark set need not wake the other thread, which sees the change.
-#[test]
-fn a_change_behind_a_set_mark_is_seen() {
-    check(|| {
-        let (mark, changes) = (Arc::new(Mark::new(true)), Arc::new(AtomicU64::new(0)));
+/// A host changes something and then touches the mark; another thread touches the mark and then
+/// looks. `host` returns whether it wakes the other thread, which otherwise has to see the change.
+fn the_host_wakes_or_the_change_is_seen(is_set: bool, host: fn(&Mark) -> bool, look: fn(&Mark)) {
+    check(move || {
+        let (mark, changes) = (Arc::new(Mark::new(is_set)), Arc::new(AtomicU64::new(0)));
         let host = thread::spawn({
             let (mark, changes) = (Arc::clone(&mark), Arc::clone(&changes));
             move || {
                 changes.store(1, Ordering::Relaxed);
-                let is_told = mark.set();
-                !is_told
+                host(&mark)
             }
         });
-        mark.take();
+        look(&mark);
         let seen = changes.load(Ordering::Relaxed);
         let wakes = host.join().unwrap();
         assert!(wakes || seen == 1);
     });
 }
 
+/// A host that finds the mark set need not wake the other thread.
+#[test]
+fn a_change_behind_a_set_mark_is_seen() {
+    the_host_wakes_or_the_change_is_seen(
+        true,
+        |mark| !mark.set(),
+        |mark| {
+            mark.take();
+        },
+    );
+}
+
 /// The other way round: a thread marks that it sleeps and looks again; a host takes the mark after
 /// a change.
 #[test]
 fn no_sleeper_is_left_alone() {
-    check(|| {
-        let (sleeps, changes) = (Arc::new(Mark::new(false)), Arc::new(AtomicU64::new(0)));
-        let host = thread::spawn({
-            let (sleeps, changes) = (Arc::clone(&sleeps), Arc::clone(&changes));
-            move || {
-                changes.store(1, Ordering::Relaxed);
-                sleeps.take()
-            }
-        });
-        sleeps.set();
-        let seen = changes.load(Ordering::Relaxed);
-        let wakes = host.join().unwrap();
-        assert!(wakes || seen == 1);
+    the_host_wakes_or_the_change_is_seen(false, Mark::take, |mark| {
+        mark.set();
     });
 }
 

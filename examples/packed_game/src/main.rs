@@ -93,7 +93,7 @@ fn lines() -> Receiver<String> {
 /// becomes a replacement character.
 fn next_line(input: &mut impl BufRead) -> Option<String> {
     const MAX_BYTES: u64 = 1_000;
-    let mut line = Vec::new();
+    let (mut line, mut is_long) = (Vec::new(), false);
     loop {
         line.clear();
         let read = input.by_ref().take(MAX_BYTES).read_until(b'\n', &mut line).ok()?;
@@ -103,7 +103,9 @@ fn next_line(input: &mut impl BufRead) -> Option<String> {
         if read < MAX_BYTES as usize || line.ends_with(b"\n") {
             return Some(String::from_utf8_lossy(&line).trim().to_owned());
         }
-        eprintln!("Greta does not listen that long: only the end of the line counts");
+        if !std::mem::replace(&mut is_long, true) {
+            eprintln!("Greta does not listen that long: only the end of the line counts");
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) enum Phase {
 
 const PHASES: [Phase; 3] = [Phase::FirstLoad, Phase::Play, Phase::FallbackLoad];
 
-/// Written by one device thread, and before it starts by the thread that starts it.
+/// Written by one device thread. It begins as a first load that works.
 ///
 /// One word, so that a reader never takes the beat of one phase for the other's: the deadlines of
 /// loads and steps differ.

@@ -69,7 +69,6 @@ fn start_again<C: EngineCore + 'static>(
     loader: impl Loader<C> + Send + 'static,
 ) -> bool {
     let number = shared.disown();
-    shared.heartbeat(number).enter(Phase::FirstLoad);
     spawn_device_thread(shared, clock.clone(), loader, number).is_ok()
 }
 
