@@ -238,10 +238,16 @@ fn licenses(wanted: &Wanted) -> Result<String, String> {
         if is_ours || list.insert(named.clone(), license.replace(" (*)", "")).is_some() {
             continue;
         }
-        let package = packages.iter().find(|p| p["name"] == name && p["version"] == version);
-        let manifest = package.and_then(|package| package["manifest_path"].as_str());
-        let folder = manifest.and_then(|path| Path::new(path).parent()).ok_or("no manifest")?;
-        for text in texts_of(folder)? {
+        let package =
+            packages.iter().copied().find(|p| p["name"] == name && p["version"] == version);
+        let package = package.ok_or_else(|| format!("cargo's metadata lack {named}"))?;
+        // Some crates have their text in another crate of the same repository.
+        let repository = &package["repository"];
+        let others = packages.iter().copied().filter(|p| p["repository"] == *repository);
+        let others = others.filter(|_| !repository.is_null());
+        let mut found = [package].into_iter().chain(others).map(texts_of);
+        let found = found.find(|texts| !matches!(texts, Ok(texts) if texts.is_empty()));
+        for text in found.unwrap_or(Ok(Vec::new()))? {
             texts.entry(text).or_default().push(named.clone());
         }
     }
@@ -253,8 +259,10 @@ fn licenses(wanted: &Wanted) -> Result<String, String> {
     Ok(all)
 }
 
-/// The texts of licences in the folder of a crate.
-fn texts_of(folder: &Path) -> Result<Vec<String>, String> {
+/// The texts of licences in the folder of a package of cargo's metadata.
+fn texts_of(package: &serde_json::Value) -> Result<Vec<String>, String> {
+    let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+    let folder = manifest.parent().unwrap_or(manifest);
     const STARTS: [&str; 5] = ["LICEN", "UNLICENSE", "COPYING", "COPYRIGHT", "NOTICE"];
     let files = fs::read_dir(folder).map_err(at(folder))?.flatten();
     let is_license = |file: &fs::DirEntry| {

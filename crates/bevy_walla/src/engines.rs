@@ -128,6 +128,8 @@ impl EngineSetup {
         };
         match engine.client(pacing) {
             Ok(client) => (Some(engine), Ok(Box::new(client))),
+            // It has failed since it was started: the same error as a moment later.
+            Err(EngineError::Failed(error)) => (Some(engine), Err(WallaError::Engine(error))),
             Err(error) => (Some(engine), Err(error.into())),
         }
     }

@@ -52,16 +52,23 @@ pub enum PullError {
         message: String,
     },
     /// The server refuses the request; 408, 429 and 5xx in all attempts: try again later.
-    #[error("HTTP {status}: {message}")]
+    #[error("{host} answers with HTTP {status}: {message}")]
     Status {
+        /// Host and port, behind redirects.
+        host: String,
         /// Of HTTP.
         status: u16,
         /// Of the server.
         message: String,
     },
     /// Try again later. The partial file is continued.
-    #[error("the connection failed: {0}")]
-    Connection(String),
+    #[error("the connection to {host} failed: {reason}")]
+    Connection {
+        /// Host and port, behind redirects.
+        host: String,
+        /// The cause.
+        reason: String,
+    },
     /// The address is not that of a registry, or a login page answers for it.
     #[error("{registry} sends no manifest of a model: {reason}")]
     NotAManifest {
@@ -83,7 +90,10 @@ pub enum PullError {
     #[error("the server sends another file than the manifest names: {0}")]
     WrongContent(String),
     /// The download was damaged, or the registry is wrong about it. The partial file is removed.
-    #[error("the file has the SHA-256 {found}, and the manifest names {expected}")]
+    #[error(
+        "the file has the SHA-256 {found}, and the manifest names {expected}: it is removed; if \
+         the next attempt ends like this, the server sends another file than the registry names"
+    )]
     WrongDigest {
         /// In hexadecimal digits.
         expected: String,
@@ -91,8 +101,14 @@ pub enum PullError {
         found: String,
     },
     /// Make room, or choose another folder.
-    #[error("{needed} more bytes are needed, and {free} are free")]
+    #[error(
+        "{folder} has {free} free bytes, and {needed} more are needed: make room, or choose \
+         another folder",
+        folder = folder.display()
+    )]
     NoSpace {
+        /// Of the files.
+        folder: PathBuf,
         /// Without the partial file.
         needed: u64,
         /// For this user.

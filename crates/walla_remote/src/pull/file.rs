@@ -95,7 +95,9 @@ impl PartFile {
     pub fn check_space(&self, size: u64, folder: &Path) -> Result<(), PullError> {
         let needed = size.saturating_sub(self.length()?);
         match free_bytes(folder) {
-            Some(free) if free < needed => Err(PullError::NoSpace { needed, free }),
+            Some(free) if free < needed => {
+                Err(PullError::NoSpace { folder: folder.to_owned(), needed, free })
+            }
             _ => Ok(()),
         }
     }

@@ -21,9 +21,9 @@ mod file;
 mod name;
 mod registry;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use walla_runtime::replace::replace;
 
@@ -63,7 +63,8 @@ pub struct PullOptions {
     /// Retries of a request. A new count begins after each mebibyte that arrives. Default: 5, with
     /// pauses from 500 ms to 16 s.
     pub retries: Retries,
-    /// Maximum time for a connection, and without a byte from the server. Default: 30 s.
+    /// Maximum time for a connection, without a byte from the server, and with less than 1 KiB a
+    /// second. Default: 30 s.
     pub stall: Duration,
 }
 
@@ -100,8 +101,8 @@ pub enum PullEvent<'a> {
     },
     /// A request failed and is repeated after the pause.
     Retry(&'a PullError, Duration),
-    /// The registry is another machine and is reached without encryption: anyone on the way can
-    /// replace the model.
+    /// Another machine is reached without encryption: anyone on the way can replace the model.
+    /// The registry, or a server to which a registry without encryption redirects.
     Unencrypted,
     /// The content is not that of the digest, so the download begins again: the partial file was
     /// damaged, or of another version of the model.
@@ -139,12 +140,13 @@ pub async fn pull(
 ) -> Result<Pulled, PullError> {
     let name = Name::parse(&options.name)?;
     let registry = Registry::new(options, &name)?;
-    if registry.is_exposed {
-        events(PullEvent::Unencrypted);
-    }
     let manifest = registry.manifest(events).await?;
     let model = manifest.model()?;
-    fs::create_dir_all(&options.folder).map_err(PullError::io(&options.folder))?;
+    fs::create_dir_all(&options.folder).map_err(|error| {
+        let is_file = options.folder.is_file();
+        let no_folder = || io::Error::new(io::ErrorKind::NotADirectory, "a file, and no folder");
+        PullError::io(&options.folder)(if is_file { no_folder() } else { error })
+    })?;
     let path = options.folder.join(format!("{}.gguf", name.stem));
     let part = options.folder.join(format!("{}.gguf.part", name.stem));
     let mut was_here = is_here(&path, &model, options.force, events)?;
@@ -170,7 +172,7 @@ pub async fn pull(
 /// [`PullError::Exists`] if there is another one that must not be replaced, [`PullError::Io`].
 fn is_here(path: &Path, model: &Layer, force: bool, events: Events<'_>) -> Result<bool, PullError> {
     let found = match fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // A link to nowhere is found at the end only, after the download.
             return match fs::symlink_metadata(path) {
                 Ok(_) => Err(PullError::Exists { path: path.to_owned() }),
@@ -209,7 +211,7 @@ async fn save_license(
     events(PullEvent::License(&String::from_utf8_lossy(&text)));
     let io = PullError::io(path);
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(io(error)),
         // Reading a pipe would wait.
         Ok(found) if !found.is_file() => return Err(PullError::Exists { path: path.to_owned() }),
@@ -217,7 +219,7 @@ async fn save_license(
         Ok(_) if !options.force => return Err(PullError::Exists { path: path.to_owned() }),
         Ok(_) => {}
     }
-    replace(path, |file| std::io::Write::write_all(file, &text), |error| error).map_err(io)?;
+    replace(path, |file| io::Write::write_all(file, &text), |error| error).map_err(io)?;
     Ok(true)
 }
 

@@ -35,8 +35,11 @@ impl Name {
             if part.len() > max_bytes {
                 return Err(refused("a part is too long"));
             }
+            if part.starts_with(['.', '-']) || part.contains("..") {
+                return Err(refused("a part begins with . or -, or has two dots"));
+            }
             let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-            if !part.bytes().all(is_known) || part.starts_with(['.', '-']) || part.contains("..") {
+            if !part.bytes().all(is_known) {
                 return Err(refused(
                     "a part has other characters than letters, digits, -, . and _",
                 ));

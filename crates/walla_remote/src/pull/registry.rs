@@ -1,6 +1,9 @@
 //! Requests to a registry.
 
-use std::time::Duration;
+use std::error::Error;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderValue, RANGE};
@@ -12,7 +15,7 @@ use super::name::Name;
 use super::{Events, MAX_TEXT_BYTES, PullError, PullEvent, PullOptions};
 use crate::http::{USER_AGENT, error_body, is_of, reason, retry_after};
 use crate::key::ApiKey;
-use crate::options::{Retries, is_loopback};
+use crate::options::{OptionsError, Retries, is_loopback};
 use crate::tls;
 
 /// Docker's media type, which both registries answer with, and that of OCI.
@@ -22,6 +25,9 @@ const MODEL: &str = "application/vnd.ollama.image.model";
 const LICENSE: &str = "application/vnd.ollama.image.license";
 
 const MAX_REDIRECTS: usize = 10;
+
+/// A model of 400 MB would take five days.
+const MIN_BYTES_PER_SECOND: f64 = 1024.0;
 
 /// Longest pause that a server can request.
 const MAX_SERVER_PAUSE: Duration = Duration::from_secs(60);
@@ -95,17 +101,41 @@ pub(super) struct Failure {
 
 impl From<PullError> for Failure {
     fn from(error: PullError) -> Self {
-        let is_temporary = matches!(error, PullError::Connection(_));
+        let is_temporary = matches!(error, PullError::Connection { .. });
         Self { error, is_temporary, retry_after: None }
     }
 }
 
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
-        let is_final = error.is_redirect();
-        let error = PullError::Connection(reason(&error));
-        Self { error, is_temporary: !is_final, retry_after: None }
+        let mut reason = reason(&error);
+        // The second: a redirect to another scheme.
+        let mut is_temporary = !error.is_redirect() && !error.is_builder();
+        match tls_error(&error) {
+            Some(rustls::Error::InvalidCertificate(_)) => is_temporary = false,
+            Some(rustls::Error::InvalidMessage(_)) => {
+                is_temporary = false;
+                reason += " (a server without encryption? its address begins with http://)";
+            }
+            _ => {}
+        }
+        let host = error.url().map(|url| url.authority().to_owned()).unwrap_or_default();
+        Self { error: PullError::Connection { host, reason }, is_temporary, retry_after: None }
     }
+}
+
+/// The cause of a failed request, if it is TLS.
+fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(tls) = error.downcast_ref() {
+            return Some(tls);
+        }
+        // The source of a wrapped error is that of the inner one, which would be left out.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = inner.map_or(error.source(), |inner| Some(inner));
+    }
+    None
 }
 
 /// Attempts that are left.
@@ -145,19 +175,17 @@ pub(super) struct Registry<'a> {
     url: Url,
     /// Host and port.
     host: String,
-    /// Another machine, without encryption.
-    pub is_exposed: bool,
+    /// The warning about another machine without encryption was sent.
+    has_warned: AtomicBool,
+    options: &'a PullOptions,
     name: &'a Name,
-    key: Option<&'a ApiKey>,
-    retries: &'a Retries,
 }
 
 impl<'a> Registry<'a> {
     pub fn new(options: &'a PullOptions, name: &'a Name) -> Result<Self, PullError> {
         let mut url = checked_url(&options.registry)?;
         let is_plain = url.scheme() == "http";
-        let is_exposed = is_plain && !url.host().is_some_and(|host| is_loopback(&host));
-        if options.key.is_some() && is_exposed {
+        if options.key.is_some() && is_exposed(&url) {
             return Err(PullError::PlainKey);
         }
         let host = url.authority().to_owned();
@@ -176,9 +204,8 @@ impl<'a> Registry<'a> {
             .referer(false)
             .tls_backend_preconfigured(tls?)
             .build()
-            .map_err(|error| PullError::Connection(reason(&error)))?;
-        let PullOptions { key, retries, .. } = options;
-        Ok(Self { client, url, host, is_exposed, name, key: key.as_ref(), retries })
+            .map_err(|error| OptionsError::Tls(reason(&error)))?;
+        Ok(Self { client, url, host, has_warned: false.into(), options, name })
     }
 
     /// The manifest.
@@ -202,12 +229,14 @@ impl<'a> Registry<'a> {
 
     /// A short response.
     async fn whole(&self, path: [&str; 2], events: Events<'_>) -> Result<Vec<u8>, PullError> {
-        let mut attempts = Attempts::new(self.retries);
+        let mut attempts = Attempts::new(&self.options.retries);
         loop {
             let read = async {
-                let mut response = self.get(path, None).await?;
+                let mut response = self.get(path, None, events).await?;
                 let mut bytes = Vec::new();
+                let mut pace = Pace::new(self.options);
                 while let Some(chunk) = response.chunk().await? {
+                    pace.check(chunk.len(), &response)?;
                     if bytes.len() + chunk.len() > MAX_TEXT_BYTES {
                         return Err(Failure::from(PullError::TooLong));
                     }
@@ -232,15 +261,15 @@ impl<'a> Registry<'a> {
         let begin = part.bytes();
         let digest = format!("sha256:{}", layer.sha256);
         let blob = ["blobs", digest.as_str()];
-        let mut response = match self.get(blob, Some(begin).filter(|at| *at > 0)).await {
+        let mut response = match self.get(blob, Some(begin).filter(|at| *at > 0), events).await {
             // A server that refuses the range: from the first byte.
             Err(Failure { error: PullError::Status { status: 416, .. }, .. }) if begin > 0 => {
-                self.get(blob, None).await?
+                self.get(blob, None, events).await?
             }
             response => response?,
         };
         if begin > 0 && response.status() == 206 && !begins_at(&response, begin) {
-            response = self.get(blob, None).await?;
+            response = self.get(blob, None, events).await?;
         }
         let is_part = begin > 0 && response.status() == 206;
         let total = layer.size;
@@ -259,6 +288,7 @@ impl<'a> Registry<'a> {
         if !is_part && begin > 0 {
             part.restart()?; // the server has no ranges
         }
+        let mut pace = Pace::new(self.options);
         while let Some(chunk) = response.chunk().await? {
             if chunk.len() as u64 > total - part.bytes() {
                 part.restart()?;
@@ -266,15 +296,21 @@ impl<'a> Registry<'a> {
             }
             part.append(&chunk)?;
             events(PullEvent::Bytes { done: part.bytes(), total });
+            pace.check(chunk.len(), &response)?;
         }
         if part.bytes() < total {
-            return Err(PullError::Connection("it ended too early".into()).into());
+            return Err(connection(&response, "it ended too early").into());
         }
         Ok(())
     }
 
     /// A response with content; from a byte on if the server can.
-    async fn get(&self, path: [&str; 2], from: Option<u64>) -> Result<Response, Failure> {
+    async fn get(
+        &self,
+        path: [&str; 2],
+        from: Option<u64>,
+        events: Events<'_>,
+    ) -> Result<Response, Failure> {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(path);
@@ -286,7 +322,7 @@ impl<'a> Registry<'a> {
         if let Some(from) = from {
             request = request.header(RANGE, format!("bytes={from}-"));
         }
-        let key = self.key.map(ApiKey::read).transpose();
+        let key = self.options.key.as_ref().map(ApiKey::read).transpose();
         let key = key.map_err(|error| PullError::Key(error.to_string()))?;
         if let Some(key) = &key {
             let value = HeaderValue::try_from(format!("Bearer {key}"));
@@ -295,6 +331,9 @@ impl<'a> Registry<'a> {
             request = request.header(AUTHORIZATION, value);
         }
         let response = request.send().await?;
+        if is_exposed(response.url()) && !self.has_warned.swap(true, Ordering::Relaxed) {
+            events(PullEvent::Unencrypted);
+        }
         match response.status().as_u16() {
             200 | 206 => Ok(response),
             status => Err(self.failure(status, response, key.as_deref()).await),
@@ -304,12 +343,17 @@ impl<'a> Registry<'a> {
     async fn failure(&self, status: u16, response: Response, key: Option<&str>) -> Failure {
         let retry_after = retry_after(&response);
         let masked = |text: &str| key.map_or(text.to_owned(), |key| text.replace(key, "[key]"));
-        let (message, _) = error_body(response, masked).await;
         let (name, registry) = (self.name.to_string(), self.host.clone());
+        let host = response.url().authority().to_owned();
+        let message = if (300..400).contains(&status) {
+            "the redirect leads to no address of http or https".into()
+        } else {
+            error_body(response, masked).await.0
+        };
         let error = match status {
             404 => PullError::NotFound { name, registry },
             401 | 403 => PullError::Unauthorized { name, registry, status, message },
-            _ => PullError::Status { status, message },
+            _ => PullError::Status { host, status, message },
         };
         let is_temporary = matches!(status, 408 | 429 | 500 | 502 | 503 | 504);
         Failure { error, is_temporary, retry_after }
@@ -325,6 +369,41 @@ fn redirect_policy(attempt: redirect::Attempt<'_>) -> redirect::Action {
         return attempt.error("too many redirects");
     }
     attempt.follow()
+}
+
+/// Whether an address is of another machine and without encryption.
+fn is_exposed(url: &Url) -> bool {
+    url.scheme() == "http" && !url.host().is_some_and(|host| is_loopback(&host))
+}
+
+fn connection(response: &Response, reason: &str) -> PullError {
+    PullError::Connection { host: response.url().authority().to_owned(), reason: reason.into() }
+}
+
+/// Ends a response whose bytes arrive, but so slowly that it would never end.
+struct Pace {
+    window: Duration,
+    begin: Instant,
+    bytes: usize,
+}
+
+impl Pace {
+    fn new(options: &PullOptions) -> Self {
+        Self { window: options.stall, begin: Instant::now(), bytes: 0 }
+    }
+
+    /// Counts bytes that have arrived.
+    fn check(&mut self, bytes: usize, response: &Response) -> Result<(), PullError> {
+        self.bytes += bytes;
+        if self.begin.elapsed() < self.window {
+            return Ok(());
+        }
+        if (self.bytes as f64) < MIN_BYTES_PER_SECOND * self.window.as_secs_f64() {
+            return Err(connection(response, "less than 1 KiB arrives in a second"));
+        }
+        (self.begin, self.bytes) = (Instant::now(), 0);
+        Ok(())
+    }
 }
 
 /// Whether the content of a partial response begins at this byte.

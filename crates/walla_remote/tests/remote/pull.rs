@@ -1,5 +1,7 @@
 //! Models from a registry: content, resumed downloads, refusals.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -10,6 +12,8 @@ use walla_remote::pull::{MAX_TEXT_BYTES, PullError, PullEvent, PullOptions, Pull
 use walla_remote::{ApiKey, Retries};
 
 use crate::server::{Part, Request, Server, bytes, response};
+
+const MILLIS: Duration = Duration::from_millis(1);
 
 const LICENSE: &str = "Apache License\nVersion 2.0";
 
@@ -221,7 +225,7 @@ fn attempts_are_bounded() {
         });
         let folder = tempfile::tempdir().unwrap();
         let error = run(&options(&server, folder.path())).unwrap_err();
-        assert!(matches!(error, PullError::Connection(_)), "{error}");
+        assert!(matches!(error, PullError::Connection { .. }), "{error}");
         assert_eq!(count.load(Ordering::Relaxed), expected);
         // The bytes that have arrived stay.
         let part = folder.path().join("m-Q8_0.gguf.part");
@@ -254,7 +258,7 @@ fn a_server_that_begins_again_and_again_is_given_up() {
     });
     let folder = tempfile::tempdir().unwrap();
     let error = run(&options(&server, folder.path())).unwrap_err();
-    assert!(matches!(error, PullError::Connection(_)), "{error}");
+    assert!(matches!(error, PullError::Connection { .. }), "{error}");
     // The first attempt is progress, and a new count begins.
     assert_eq!(count.load(Ordering::Relaxed), 3);
 }
@@ -567,12 +571,101 @@ fn a_silent_server_ends_the_attempt() {
     let mut options = options(&server, folder.path());
     options.stall = Duration::from_millis(100);
     let error = run(&options).unwrap_err();
-    assert!(matches!(error, PullError::Connection(_)), "{error}");
+    assert!(matches!(error, PullError::Connection { .. }), "{error}");
     let port = server.port();
     drop(server);
     options.registry = format!("http://127.0.0.1:{port}");
     let error = run(&options).unwrap_err();
-    assert!(matches!(error, PullError::Connection(_)), "{error}");
+    assert!(matches!(error, PullError::Connection { .. }), "{error}");
+}
+
+/// Bytes that arrive too slowly are a connection that is cut.
+#[test]
+fn a_slow_server_ends_the_attempt() {
+    let server = with_model(|request| {
+        let parts = file(request, content(), true);
+        let [head, Part::Bytes(content)] = &parts[..] else { panic!("{parts:?}") };
+        let slow = content.chunks(5).take(200);
+        let slow = slow.flat_map(|few| [Part::Bytes(few.into()), Part::Pause(MILLIS * 20)]);
+        [head.clone()].into_iter().chain(slow).collect()
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(&server, folder.path());
+    options.stall = MILLIS * 400;
+    options.retries.max_retries = 0;
+    let error = run(&options).unwrap_err();
+    assert!(error.to_string().contains("1 KiB"), "{error}");
+    let part = std::fs::metadata(folder.path().join("m-Q8_0.gguf.part")).unwrap();
+    assert!((5..500).contains(&part.len()), "{part:?}");
+}
+
+/// No retry: the next attempt would end the same.
+#[test]
+fn errors_of_tls_are_final_and_name_the_server() {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain_port = plain.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut connection, _) = plain.accept().unwrap();
+        let _hello = connection.read(&mut [0; 10_000]).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let (unknown, _) = crate::tls::server("localhost");
+    let addresses = [
+        (format!("127.0.0.1:{plain_port}"), "http://"),
+        (format!("localhost:{}", unknown.port()), "certificate"),
+    ];
+    for (address, hint) in addresses {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = options(&unknown, folder.path());
+        options.registry = address;
+        let mut is_retried = false;
+        let error = run_with(&options, &mut |_| is_retried = true).unwrap_err();
+        assert!(matches!(&error, PullError::Connection { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&options.registry) && text.contains(hint), "{text}");
+        assert!(!is_retried, "{text}");
+    }
+}
+
+#[test]
+fn a_redirect_to_no_address_is_refused_with_the_server() {
+    for location in ["file:///etc/passwd", "http://", "ftp://a.example/m"] {
+        let location = format!("location: {location}\r\n");
+        let server = with_manifest(move || vec![response("302 Found", &location, "")]);
+        let (error, _) = refusal(&server);
+        let text = error.to_string();
+        assert!(text.contains("redirect") || text.contains("scheme"), "{text}");
+        let is_named = text.contains(&format!("127.0.0.1:{}", server.port()));
+        assert!(is_named || text.contains("a.example"), "{text}");
+    }
+}
+
+/// On Unix, the address 0.0.0.0 leads to this machine but is none of its loopback addresses.
+#[test]
+#[cfg(unix)]
+fn a_machine_without_encryption_is_reported_once() {
+    let other = Server::start(usual);
+    let address = format!("http://0.0.0.0:{}", other.port());
+    let location = format!("location: {address}/v2/a/m/blobs/sha256:{}\r\n", digest());
+    let redirects = with_model(move |_| vec![response("302 Found", &location, "")]);
+    for (server, registry) in [(&other, Some(address)), (&redirects, None)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = options(server, folder.path());
+        options.registry = registry.unwrap_or(options.registry);
+        let mut warnings = 0;
+        let is_warning = |event: PullEvent<'_>| matches!(event, PullEvent::Unencrypted);
+        run_with(&options, &mut |event| warnings += u32::from(is_warning(event))).unwrap();
+        assert_whole(folder.path());
+        assert_eq!(warnings, 1);
+    }
+}
+
+#[test]
+fn a_folder_that_is_a_file_is_named() {
+    let server = Server::start(usual);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = run(&options(&server, file.path())).unwrap_err().to_string();
+    assert!(error.contains("a file, and no folder"), "{error}");
 }
 
 /// No request is sent: the addresses do not exist.

@@ -85,8 +85,8 @@ pub enum ReplyError {
     /// The conversation has no reply that could be given [again](crate::Prompt::Again).
     #[error("the conversation has no reply to give again")]
     NoReply,
-    /// The model's output contains a NaN or infinity.
-    #[error("the model's output is not finite")]
+    /// The model's output contains a NaN or infinity: check the model file's checksum.
+    #[error("the model's output is not finite: the model file may be damaged")]
     NotFinite,
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]

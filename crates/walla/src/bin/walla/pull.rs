@@ -34,7 +34,8 @@ async fn fetch(options: &PullOptions) -> Result<(), Failure> {
         note!("walla: the registry has no text of the license: see the page of the model");
     }
     let verb = verb_of(path)?;
-    writeln!(std::io::stdout(), "{}", path.display())?;
+    // Any name of the system, so that another program can open it.
+    std::io::stdout().write_all(&[path.as_os_str().as_encoded_bytes(), b"\n"].concat())?;
     let shown = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/\\.:-_".contains(c);
     let quote = if shown.chars().all(is_plain) { "" } else { "\"" };
@@ -103,6 +104,7 @@ fn hint(error: PullError) -> Failure {
             format!("{error} (--force replaces a file)").into()
         }
         PullError::Exists { .. } => format!("{error} and is no file: move it").into(),
+        PullError::NoSpace { .. } => format!("{error} (--to FOLDER)").into(),
         PullError::Unauthorized { .. } => format!("{error} (--key-env NAME)").into(),
         error => error.into(),
     }
