@@ -8,7 +8,10 @@
 //! The sources are the device's source files, compiled here with loom's primitives in place of
 //! `std`'s. In a separate package they need no compiler flags that would affect other crates, and
 //! only loom is built.
-#![cfg(test)]
+//!
+//! Not on Windows with the GNU toolchain: a model ends by unwinding the stacks of loom's
+//! coroutines, which aborts there. The orderings do not depend on the system.
+#![cfg(all(test, not(all(windows, target_env = "gnu"))))]
 #![allow(dead_code, reason = "the models use a part of each file")]
 
 #[path = "../src/executor.rs"]

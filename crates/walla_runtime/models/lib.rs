@@ -8,7 +8,10 @@
 //!
 //! The sources are the runtime's, compiled here with loom's atomics in place of `core`'s. A
 //! separate package needs no compiler flags that would reach other crates, and builds loom alone.
-#![cfg(test)]
+//!
+//! Not on Windows with the GNU toolchain: a model ends by unwinding the stacks of loom's
+//! coroutines, which aborts there. The orderings do not depend on the system.
+#![cfg(all(test, not(all(windows, target_env = "gnu"))))]
 #![allow(dead_code, reason = "the models use a part of each file")]
 
 #[path = "../src/shell/controls.rs"]
