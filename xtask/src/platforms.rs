@@ -28,9 +28,9 @@ const PLATFORMS: &[Platform] = &[
         checks: &[ALL, "check --tests"],
         runs: &[
             "test --no-fail-fast",
-            "run --package walla --bin walla -- devices",
-            "run --package walla_examples --example hello_agent",
-            "run --package walla_examples --example tavern",
+            "run --bin walla -- devices",
+            "run --example hello_agent",
+            "run --example tavern",
         ],
     },
     Platform {
@@ -41,7 +41,7 @@ const PLATFORMS: &[Platform] = &[
             "test --no-fail-fast --package walla_types --package walla_plan --package walla_cpu \
              --package walla_model --package walla_exec --package walla_runtime",
             "test --no-fail-fast --package walla_tests --test engine -- oracle_cpu",
-            "run --package walla_examples --example hello_agent",
+            "run --example hello_agent",
         ],
     },
     Platform {
