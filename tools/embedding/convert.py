@@ -175,15 +175,21 @@ def tensor_type(
     return wanted
 
 
-def convert(directory: Path, out: Path, kind: str, name: str | None) -> None:
-    config = read_json(directory / "config.json")
+def file_head(
+    directory: Path,
+    out: Path,
+    config: dict,
+    tokens: Vocabulary,
+    name: str,
+    file_type: gguf.LlamaFileType,
+) -> gguf.GGUFWriter:
+    """The keys of a file."""
     if config.get("hidden_act", "gelu") != "gelu":
         raise SystemExit(f"hidden_act is {config['hidden_act']}, expected gelu")
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise SystemExit("the positions are not absolute")
-    file_type, wanted = TYPES[kind]
     writer = gguf.GGUFWriter(str(out), "bert")
-    writer.add_name(name or directory.resolve().name)
+    writer.add_name(name)
     writer.add_file_type(file_type)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -193,8 +199,6 @@ def convert(directory: Path, out: Path, kind: str, name: str | None) -> None:
     writer.add_layer_norm_eps(config["layer_norm_eps"])
     writer.add_causal_attention(False)
     writer.add_pooling_type(pooling(directory))
-
-    tokens = vocabulary(directory, config["vocab_size"])
     writer.add_token_type_count(config.get("type_vocab_size", 1))
     writer.add_tokenizer_model("bert")
     writer.add_tokenizer_pre("default")
@@ -214,7 +218,15 @@ def convert(directory: Path, out: Path, kind: str, name: str | None) -> None:
             add(tokens.texts.index(text))
     if "[CLS]" in tokens.texts:
         writer.add_uint32("tokenizer.ggml.cls_token_id", tokens.texts.index("[CLS]"))
+    return writer
 
+
+def convert(directory: Path, out: Path, kind: str, name: str | None) -> None:
+    config = read_json(directory / "config.json")
+    file_type, wanted = TYPES[kind]
+    tokens = vocabulary(directory, config["vocab_size"])
+    name = name or directory.resolve().name
+    writer = file_head(directory, out, config, tokens, name, file_type)
     for source, tensor in safetensors(directory / "model.safetensors").items():
         target = renamed(source)
         if target is None:

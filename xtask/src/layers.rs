@@ -130,6 +130,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ("walla_types", 0, &["half", "libm", "serde", "thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
+    ("walla_minilm", 0, &[]),
 ];
 
 /// Crates outside the layers: they may use all crates.

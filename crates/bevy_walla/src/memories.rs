@@ -13,6 +13,7 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_memory::{AgentRecall, LoreError, Memory, MemoryKey, RecallClient, StoreLimits, Tags};
 
 use crate::bridge::EngineBridge;
+use crate::engines::resolve_model;
 use crate::systems::Schedules;
 use crate::walla::Walla;
 
@@ -28,8 +29,8 @@ pub use texts::{MemoryTexts, MemoryTurn};
 
 pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
 pub use walla_memory::{
-    EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
-    RecallStats, Search,
+    EXCHANGE_TAG, EmbeddingState, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall,
+    RecallOptions, RecallStats, Search,
 };
 
 /// Memory of an agent: text entries with game time, importance and tags, found at each ask.
@@ -235,21 +236,6 @@ pub struct MemoryService {
     recall: Recall,
     /// `None` before the engine's plugin is there.
     client: Option<RecallClient>,
-    embedding: Arc<std::sync::Mutex<EmbeddingState>>,
-}
-
-/// State of the embedding model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum EmbeddingState {
-    /// Entries are found by their words.
-    #[default]
-    None,
-    /// The file is being loaded.
-    Loading,
-    /// Entries are found by words and meaning.
-    Ready,
-    /// The file cannot be used: entries are found by their words. The reason.
-    Failed(Arc<str>),
 }
 
 impl MemoryService {
@@ -258,19 +244,14 @@ impl MemoryService {
     pub fn recall(&self) -> &Recall {
         &self.recall
     }
-
-    /// State of the [embedding model](WallaMemoryPlugin::embedding_model).
-    #[must_use]
-    pub fn embedding(&self) -> EmbeddingState {
-        self.embedding.lock().map(|state| state.clone()).unwrap_or_default()
-    }
 }
 
 /// Adds [`AgentMemory`] of agents and [`Lore`], before or behind
 /// [`WallaPlugin`](crate::WallaPlugin).
 ///
-/// Without an embedding model, entries are found by their words (BM25). With one, they are found by
-/// words and meaning. It runs on the CPU, on a thread of low priority, within
+/// Entries are found by their words (BM25) and by their meaning, with an embedding model inside the
+/// program (feature `minilm`, English), in [another file](Self::embedding_model), or
+/// [none](Self::without_embedding_model). The model is loaded when the first entry is there. It runs on the CPU, on a thread of low priority, within
 /// [`RecallOptions::embed_budget`]: while it works, the frame budget of each engine on the CPU is
 /// lower by as much, but at most by half.
 ///
@@ -284,7 +265,7 @@ impl MemoryService {
 /// App::new()
 ///     .add_plugins((
 ///         WallaPlugin::model("models/smith.gguf"),
-///         WallaMemoryPlugin::default().embedding_model("models/all-minilm-l6-v2-q8_0.gguf"),
+///         WallaMemoryPlugin::default(),
 ///     ))
 ///     .insert_resource(Lore::from_text("The mill burned down in spring.")?)
 ///     .run();
@@ -294,19 +275,37 @@ impl MemoryService {
 #[derive(Clone, Debug, Default)]
 pub struct WallaMemoryPlugin {
     options: RecallOptions,
-    embedding_model: Option<PathBuf>,
+    model: EmbeddingModel,
     embedder: EmbedderOptions,
     has_manual_time: bool,
 }
 
+/// The embedding model of the plugin.
+#[derive(Clone, Debug, Default)]
+enum EmbeddingModel {
+    #[cfg_attr(not(feature = "minilm"), default)]
+    None,
+    #[cfg(feature = "minilm")]
+    #[default]
+    BuiltIn,
+    File(PathBuf),
+}
+
 impl WallaMemoryPlugin {
-    /// Uses an embedding model in this GGUF file (`tools/embedding` converts all-MiniLM-L6-v2). It
-    /// loads on a thread while the game starts; until then, and if it cannot be loaded, entries are
-    /// found by their words ([`MemoryService::embedding`]). A relative path is looked up as for
+    /// Uses an embedding model in this GGUF file instead of the one inside the program: for another
+    /// language, or for better vectors (`tools/embedding` converts the whole all-MiniLM-L6-v2). It
+    /// loads on a thread when the first entry is there. If it cannot be loaded, entries are found by
+    /// their words ([`Recall::embedding`]). A relative path is looked up as for
     /// [`WallaPlugin::model`](crate::WallaPlugin::model).
     #[must_use]
     pub fn embedding_model(self, path: impl Into<PathBuf>) -> Self {
-        Self { embedding_model: Some(path.into()), ..self }
+        Self { model: EmbeddingModel::File(path.into()), ..self }
+    }
+
+    /// Finds entries by their words alone.
+    #[must_use]
+    pub fn without_embedding_model(self) -> Self {
+        Self { model: EmbeddingModel::None, ..self }
     }
 
     /// Settings of the embedding model. Its budget is
@@ -358,11 +357,19 @@ impl Plugin for WallaMemoryPlugin {
             .register_type::<Lore>()
             .register_type::<MemoryTime>();
         let recall = Recall::new(self.options.clone());
-        let service = MemoryService { recall, client: None, embedding: Arc::default() };
-        if let Some(path) = self.embedding_model.clone() {
-            load_embedder(path, self.embedder.clone(), &service);
+        match &self.model {
+            EmbeddingModel::None => {}
+            #[cfg(feature = "minilm")]
+            EmbeddingModel::BuiltIn => recall.use_minilm(),
+            EmbeddingModel::File(path) => {
+                let (path, options) = (path.clone(), self.embedder.clone());
+                recall.load_embedder(move || {
+                    let path = resolve_model(&path).map_err(|error| error.to_string())?;
+                    Embedder::load(path, options).map_err(|error| error.to_string())
+                });
+            }
         }
-        app.insert_resource(service);
+        app.insert_resource(MemoryService { recall, client: None });
         sync::add_observers(app);
         memorize::add_observers(app);
         self.connect(app);
@@ -373,35 +380,5 @@ impl Plugin for WallaMemoryPlugin {
         if !self.connect(app) {
             tracing::warn!(target: "walla::memory", "WallaMemoryPlugin needs WallaPlugin");
         }
-    }
-}
-
-fn load_embedder(path: PathBuf, options: EmbedderOptions, service: &MemoryService) {
-    let service = service.clone();
-    let set = |service: &MemoryService, state: EmbeddingState| {
-        if let EmbeddingState::Failed(reason) = &state {
-            tracing::error!(target: "walla::memory", %reason, "no embedding model: memories are found by their words");
-        }
-        if let Ok(mut current) = service.embedding.lock() {
-            *current = state;
-        }
-    };
-    set(&service, EmbeddingState::Loading);
-    let of_thread = service.clone();
-    let load = move || {
-        let path = crate::engines::resolve_model(&path).map_err(|error| error.to_string());
-        let loaded =
-            path.and_then(|path| Embedder::load(path, options).map_err(|error| error.to_string()));
-        match loaded {
-            Ok(embedder) => {
-                of_thread.recall().set_embedder(Some(embedder));
-                set(&of_thread, EmbeddingState::Ready);
-            }
-            Err(reason) => set(&of_thread, EmbeddingState::Failed(reason.into())),
-        }
-    };
-    let thread = std::thread::Builder::new().name("walla-embed-load".to_owned());
-    if let Err(error) = thread.spawn(load) {
-        set(&service, EmbeddingState::Failed(error.to_string().into()));
     }
 }

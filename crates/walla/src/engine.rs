@@ -113,7 +113,9 @@ impl EngineBuilder {
     /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
     /// without a budget of the embedding model. With a [budget](EngineOptions::budget) of the
     /// engine, give the model one too ([`RecallOptions::embed_budget`]). Its frames follow at
-    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default.
+    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default. The model is the one
+    /// inside the program (feature `minilm`), unless [`Recall::set_embedder`] or
+    /// [`Recall::load_embedder`] chooses another or none.
     pub fn recall(mut self, options: RecallOptions) -> Self {
         self.recall = options;
         if self.recall.embed_budget.is_some() {
@@ -177,7 +179,7 @@ impl EngineBuilder {
         })?;
         // The recorder is behind the memories, so that a replay needs none.
         let (client, recorder) = recorded(client, self.record_to)?;
-        let recall = Recall::new(self.recall).client_of(client);
+        let recall = recall(self.recall).client_of(client);
         Engine::connect(recall, bounds, trace, recorder)
     }
 }
@@ -188,6 +190,14 @@ const FRAME_TIME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 /// The default of a host without frames.
 fn recall_options() -> RecallOptions {
     RecallOptions { embed_budget: None, ..RecallOptions::default() }
+}
+
+/// A service with the embedding model inside the program.
+fn recall(options: RecallOptions) -> Recall {
+    let recall = Recall::new(options);
+    #[cfg(feature = "minilm")]
+    recall.use_minilm();
+    recall
 }
 
 /// The client, in a recorder if there is a path.
@@ -288,7 +298,7 @@ impl Engine {
     pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
         let bounds = bounds(&defaults, MAX_ASKS, MAX_ASK_BYTES);
-        let recall = Recall::new(recall_options()).client(client);
+        let recall = recall(recall_options()).client(client);
         Self::connect(recall, bounds, None, None).map(|(engine, _loaded)| engine)
     }
 

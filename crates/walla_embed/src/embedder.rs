@@ -63,6 +63,16 @@ impl Embedder {
         Self::from_gguf(Gguf::open(path)?, options)
     }
 
+    /// Loads the model inside the program, of the crate `walla_minilm`. Blocks while it loads, about
+    /// 30 ms.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    #[cfg(feature = "minilm")]
+    pub fn minilm(options: EmbedderOptions) -> Result<Self, LoadError> {
+        Self::from_gguf(Gguf::from_static(walla_minilm::GGUF)?, options)
+    }
+
     /// Loads the model of an open file. Blocks while it loads.
     ///
     /// # Errors

@@ -114,8 +114,8 @@ pub use entry::{Entry, EntryId, Tags};
 pub use error::{EntryError, LoadError, LoreError, SearchError, UpdateError, VectorError};
 pub use limits::{HALF_LIFE, StoreLimits};
 pub use recall::{
-    AgentRecall, EXCHANGE_TAG, Found, FoundEntry, Memory, MemoryKey, OBSERVATION_TAG,
-    PendingSearch, Recall, RecallClient, RecallOptions, RecallStats, Search,
+    AgentRecall, EXCHANGE_TAG, EmbeddingState, Found, FoundEntry, Memory, MemoryKey,
+    OBSERVATION_TAG, PendingSearch, Recall, RecallClient, RecallOptions, RecallStats, Search,
 };
 pub use saved::SavedStore;
 pub use search::{BM25_B, BM25_K1, Hit, MAX_QUERY_WORDS, Query, RRF_K, Weights, search};

@@ -20,7 +20,7 @@ use bevy_walla::scripted::ScriptedEngine;
 use crate::common::*;
 
 fn with_memories(engine: &ScriptedEngine) -> App {
-    with_plugin(engine, WallaMemoryPlugin::default())
+    with_plugin(engine, WallaMemoryPlugin::default().without_embedding_model())
 }
 
 fn with_plugin(engine: &ScriptedEngine, plugin: WallaMemoryPlugin) -> App {
@@ -124,7 +124,8 @@ fn lore_is_shared_and_secrets_have_readers() {
 #[test]
 fn an_added_entry_happens_now() {
     let engine = echo();
-    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().without_embedding_model().manual_time());
     let now = Duration::from_hours(1_000);
     app.insert_resource(MemoryTime(now));
     let limits = StoreLimits { max_entries: 2, ..StoreLimits::default() };
@@ -155,7 +156,7 @@ fn an_added_entry_happens_now() {
 #[test]
 fn the_order_of_the_plugins_does_not_matter() {
     let engine = echo();
-    let memories = || WallaMemoryPlugin::default().options(patient());
+    let memories = || WallaMemoryPlugin::default().without_embedding_model().options(patient());
     for is_first in [true, false] {
         let mut app = App::new();
         let client = WallaPlugin::new(&engine);
@@ -195,7 +196,8 @@ fn the_order_of_the_plugins_does_not_matter() {
 #[test]
 fn turns_become_entries() {
     let engine = echo();
-    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().without_embedding_model().manual_time());
     let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     app.insert_resource(MemoryTime(Duration::from_secs(90)));
     updates(&mut app, 2);
@@ -311,7 +313,8 @@ fn notes_of_an_ask_replace_the_found_entries() {
 #[test]
 fn memorized_turns_are_found_when_they_left_the_conversation() {
     let engine = echo();
-    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().without_embedding_model().manual_time());
     let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 2);
     ask(&mut app, &engine, agent, "My name is Ben.");
@@ -342,7 +345,8 @@ fn memorized_turns_are_found_when_they_left_the_conversation() {
 #[test]
 fn undone_turns_are_forgotten() {
     let engine = echo();
-    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().without_embedding_model().manual_time());
     let agent = app.world_mut().spawn((Agent::persona("A"), Memorizes::default())).id();
     updates(&mut app, 2);
     app.world_mut().get_mut::<AgentMemory>(agent).unwrap().add(Entry::new("Mine.")).unwrap();
@@ -391,7 +395,8 @@ fn undone_turns_are_forgotten() {
 #[test]
 fn entries_are_written_by_events_and_messages() {
     let engine = echo();
-    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().without_embedding_model().manual_time());
     let agent = greta(&mut app, &[]);
     app.insert_resource(MemoryTime(Duration::from_secs(7)));
     app.world_mut().write_message(Remember::new(agent, Entry::new("message")));
@@ -462,9 +467,12 @@ fn asks_that_wait_for_memories_end_once() {
 fn in_fixed_steps(engine: &ScriptedEngine, update: Duration) -> App {
     let plugin = WallaPlugin::new(engine);
     let mut app = app_with(plugin.schedules(FixedPreUpdate, FixedPostUpdate));
-    app.add_plugins((TimePlugin, WallaMemoryPlugin::default().options(patient())))
-        .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
-        .insert_resource(TimeUpdateStrategy::ManualDuration(update));
+    app.add_plugins((
+        TimePlugin,
+        WallaMemoryPlugin::default().without_embedding_model().options(patient()),
+    ))
+    .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
+    .insert_resource(TimeUpdateStrategy::ManualDuration(update));
     app.update(); // takes no time
     app
 }
@@ -531,27 +539,42 @@ fn the_end_of_time_is_no_problem() {
 #[test]
 fn embedding_models_load_in_the_background() {
     let engine = echo();
-    let state = |app: &App| app.world().resource::<MemoryService>().embedding();
+    let state = |app: &App| app.world().resource::<MemoryService>().recall().embedding();
     let mut app = with_memories(&engine);
     updates(&mut app, 1);
     assert_eq!(state(&app), EmbeddingState::None);
     let mut app =
         with_plugin(&engine, WallaMemoryPlugin::default().embedding_model("no-such.gguf"));
+    updates(&mut app, 2);
+    assert_eq!(state(&app), EmbeddingState::None, "there are no entries");
+    let agent = greta(&mut app, &["The well is dry."]);
     run_until(&mut app, |app| matches!(state(app), EmbeddingState::Failed(_)));
     let EmbeddingState::Failed(reason) = state(&app) else { panic!() };
     assert!(reason.contains("no-such.gguf"), "{reason}");
-    let agent = greta(&mut app, &["The well is dry."]);
     assert_eq!(ask(&mut app, &engine, agent, "The well?"), ["The well is dry."]);
     let path =
         format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
     let plugin = WallaMemoryPlugin::default().embedding_model(path);
     let mut app = with_plugin(&engine, plugin);
-    run_until(&mut app, |app| state(app) == EmbeddingState::Ready);
     let agent = greta(&mut app, &["the well is dry"]);
     // Function words are no words of a search.
     assert_eq!(ask(&mut app, &engine, agent, "is it of the"), ["the well is dry"]);
     let stats = app.world().resource::<MemoryService>().recall().stats();
     assert_eq!((stats.entries, stats.vectors, stats.late), (1, 1, 0));
+}
+
+/// The model inside the program finds what has no word of the question, in the first ask too.
+#[test]
+#[cfg(feature = "minilm")]
+fn memories_are_found_by_meaning() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default());
+    let texts = ["The smith lost his hammer in the river.", "Odo's daughter married in spring."];
+    let agent = greta(&mut app, &texts);
+    assert_eq!(ask(&mut app, &engine, agent, "When was the wedding?")[..1], texts[1..]);
+    assert_eq!(ask(&mut app, &engine, agent, "Which tool is under water?")[..1], texts[..1]);
+    let recall = app.world().resource::<MemoryService>().recall();
+    assert_eq!((recall.embedding(), recall.stats().without_vector), (EmbeddingState::Ready, 0));
 }
 
 #[test]

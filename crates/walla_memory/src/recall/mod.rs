@@ -1,8 +1,9 @@
 //! The thread that finds entries at each ask, and its handle. The rules are at the top of the
 //! crate.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::{SavedStore, Store, UpdateError};
 
 mod client;
 mod held;
+mod load;
 mod memory;
 mod mirror;
 mod options;
@@ -24,10 +26,12 @@ mod vectors;
 mod worker;
 
 pub use client::RecallClient;
+pub use load::EmbeddingState;
 pub use memory::{Memory, MemoryKey};
 pub use options::{AgentRecall, EXCHANGE_TAG, OBSERVATION_TAG, RecallOptions};
 pub use search::{Found, FoundEntry, PendingSearch, Search};
 
+use load::Slot;
 use memory::Change;
 use worker::Job;
 
@@ -40,6 +44,8 @@ pub(crate) enum Message {
     Search(Box<Job>),
     Save(MemoryKey, Answer<SavedStore>),
     Embedder(Option<Embedder>),
+    /// There is a model that is loaded when it is needed.
+    Load,
 }
 
 /// State that the hosts and the thread share.
@@ -54,8 +60,10 @@ pub(crate) struct Shared {
     ended: AtomicBool,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
-    /// Used by hosts only.
-    embedder: Mutex<Option<Embedder>>,
+    /// The embedding model. Held for a copy of a handle at most.
+    slot: Mutex<Slot>,
+    /// The slot has a model that is loaded when it is needed.
+    has_loader: AtomicBool,
     /// Game time in microseconds, or [`NO_TIME`].
     now: AtomicU64,
     pub counters: Counters,
@@ -192,7 +200,8 @@ impl Recall {
             ended: AtomicBool::new(false),
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
-            embedder: Mutex::new(None),
+            slot: Mutex::default(),
+            has_loader: AtomicBool::new(false),
             now: AtomicU64::new(NO_TIME),
             counters: Counters::default(),
         });
@@ -267,18 +276,36 @@ impl Recall {
     /// The embedder gets the [budget](RecallOptions::embed_budget) and the
     /// [time between frames](RecallOptions::frame_time) of the service.
     pub fn set_embedder(&self, embedder: Option<Embedder>) {
-        if let Some(embedder) = &embedder {
-            embedder.set_budget(self.options().embed_budget);
-            embedder.set_frame_time(self.options().frame_time);
-        }
-        self.embedder_slot(|slot| slot.clone_from(&embedder));
-        self.owner.0.send(Message::Embedder(embedder));
+        self.owner.0.set_embedder(embedder);
+    }
+
+    /// Loads the embedding model when it is needed: with the first entry or search, or at once if
+    /// there was one. `load` runs on a thread. Searches wait for the model as for a vector; if it
+    /// cannot be loaded, entries are found by their words ([`embedding`](Self::embedding)).
+    pub fn load_embedder<E: Display>(
+        &self,
+        load: impl FnOnce() -> Result<Embedder, E> + Send + 'static,
+    ) {
+        self.owner.0.set_loader(Box::new(|| load().map_err(|error| error.to_string())));
+    }
+
+    /// Uses the embedding model inside the program (`walla_minilm`), as
+    /// [`load_embedder`](Self::load_embedder) does.
+    #[cfg(feature = "minilm")]
+    pub fn use_minilm(&self) {
+        self.load_embedder(|| Embedder::minilm(walla_embed::EmbedderOptions::default()));
+    }
+
+    /// State of the embedding model.
+    #[must_use]
+    pub fn embedding(&self) -> EmbeddingState {
+        self.owner.0.slot().state.clone()
     }
 
     /// The embedding model in use.
     #[must_use]
     pub fn embedder(&self) -> Option<Embedder> {
-        self.embedder_slot(|slot| slot.clone())
+        self.owner.0.slot().embedder.clone()
     }
 
     /// A client whose agents can have memories. `client`: of an engine of any kind.
@@ -298,17 +325,15 @@ impl Recall {
     ///
     /// [`RecallClient::frame`]: walla_runtime::EngineClient::frame
     pub fn frame(&self) {
-        self.embedder_slot(|slot| {
-            if let Some(embedder) = slot {
-                embedder.frame();
-            }
-        });
+        if let Some(embedder) = &self.owner.0.slot().embedder {
+            embedder.frame();
+        }
     }
 
     /// Whether the embedding model has work.
     #[must_use]
     pub fn is_embedding(&self) -> bool {
-        self.embedder_slot(|slot| slot.as_ref().is_some_and(Embedder::has_work))
+        self.owner.0.slot().embedder.as_ref().is_some_and(Embedder::has_work)
     }
 
     /// The settings.
@@ -335,10 +360,5 @@ impl Recall {
     /// Counts an ask that was sent without its memories. Returns their number.
     pub(crate) fn count_late(&self) -> u64 {
         self.owner.0.counters.late.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Hosts hold the lock for a clone at most.
-    fn embedder_slot<T>(&self, with: impl FnOnce(&mut Option<Embedder>) -> T) -> T {
-        with(&mut self.owner.0.embedder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

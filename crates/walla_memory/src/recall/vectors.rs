@@ -32,6 +32,8 @@ struct Request {
 #[derive(Debug, Default)]
 pub(crate) struct Vectors {
     embedder: Option<Embedder>,
+    /// The model is being loaded.
+    pub is_loading: bool,
     /// In the order of their submission, which is the order of their results.
     requests: VecDeque<Request>,
 }
@@ -41,6 +43,7 @@ impl Vectors {
     pub fn set(&mut self, embedder: Option<Embedder>, mirrors: &mut Mirrors) {
         // Late vectors of the old model must not be stored among vectors of the new one.
         self.requests.clear();
+        self.is_loading = false;
         self.embedder = embedder;
         mirrors.values_mut().for_each(|mirror| self.prepare(mirror));
     }
@@ -70,8 +73,11 @@ impl Vectors {
     /// Requests the vector of a question. `None`: there will be none.
     ///
     /// # Errors
-    /// The queue of the model is full: try again later.
+    /// The queue of the model is full, or the model is being loaded: try again later.
     pub fn of_question(&self, text: &str) -> Result<Option<Pending>, QueueFull> {
+        if self.is_loading {
+            return Err(QueueFull);
+        }
         let Some(embedder) = &self.embedder else { return Ok(None) };
         match embedder.try_submit(vec![text.to_owned()], Purpose::Query) {
             Ok(pending) => Ok(Some(pending)),

@@ -72,7 +72,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 }
 
 struct Worker<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     mirrors: Mirrors,
     vectors: Vectors,
     /// Messages that were not handled yet, in order.
@@ -129,6 +129,10 @@ impl Worker<'_> {
                     }
                 }
                 Message::Embedder(embedder) => self.set_embedder(embedder, &mut waiting),
+                Message::Load if self.mirrors.values().any(|its| !its.store.is_empty()) => {
+                    self.need_model();
+                }
+                Message::Load => {}
                 Message::Search(job) => {
                     let is_blocked = job.search.memories.iter().any(|key| written.contains(key));
                     if let Some((job, left)) = self.advance_search(job, is_blocked, context) {
@@ -148,9 +152,23 @@ impl Worker<'_> {
         wait
     }
 
+    /// Begins to load the model if it is the first time that it is needed.
+    fn need_model(&mut self) {
+        if self.shared.begin_load() {
+            self.vectors.is_loading = true;
+        }
+    }
+
     fn apply(&mut self, key: MemoryKey, change: Change) {
         self.shared.queued_bytes.fetch_sub(change.bytes(), Ordering::Relaxed);
         let is_whole = matches!(change, Change::Replace(_));
+        let has_entries = match &change {
+            Change::Replace(store) => !store.is_empty(),
+            change => matches!(change, Change::Add(_)),
+        };
+        if has_entries {
+            self.need_model();
+        }
         let mirror = self.mirrors.entry(key).or_default();
         mirror.apply(change, self.vectors.is_some());
         if is_whole {
@@ -196,7 +214,7 @@ impl Worker<'_> {
                 Poll::Pending => {}
             }
         }
-        if self.vectors.is_some() && vector.is_none() {
+        if (self.vectors.is_some() || self.vectors.is_loading) && vector.is_none() {
             self.shared.counters.without_vector.fetch_add(1, Ordering::Relaxed);
         }
         // Behind the wait for the vector: the counter is the cost of the search alone.

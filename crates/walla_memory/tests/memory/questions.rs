@@ -40,6 +40,11 @@ pub fn questions() -> Vec<Question> {
     serde_json::from_str(include_str!("../data/questions.json")).unwrap()
 }
 
+/// Written after the model of `walla_minilm` was made.
+pub fn later_questions() -> Vec<Question> {
+    serde_json::from_str(include_str!("../data/questions_2.json")).unwrap()
+}
+
 /// A reader of everything: the questions are about secrets too.
 static EVERYONE: LazyLock<Tags> =
     LazyLock::new(|| ["guards", "millers", "manor", "monastery", "thieves"].into_iter().collect());

@@ -1,9 +1,11 @@
 //! Searches with an embedding model: small ones with random weights, of the tests of `walla_embed`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use walla_embed::{Embedder, EmbedderOptions};
-use walla_memory::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
+use walla_memory::{EmbeddingState, Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
 
 /// Longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
@@ -189,4 +191,107 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
             std::thread::sleep(Duration::from_millis(1));
         };
     }
+}
+
+/// The first search has the vectors of a model that is loaded when it is needed.
+#[test]
+fn a_model_is_loaded_with_the_first_entry() {
+    for has_entry_before in [false, true] {
+        let recall = Recall::new(patient());
+        let mut memory = Memory::default();
+        recall.update(&mut memory).unwrap();
+        if has_entry_before {
+            drop(memory.add(Entry::new(WORDS[0])).unwrap());
+            recall.update(&mut memory).unwrap();
+            let found = recall.search(Search::new("is it of the", [memory.key()])).wait();
+            assert!(!found.has_vectors);
+        }
+        let loads = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&loads);
+        recall.load_embedder(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(30));
+            Ok::<_, String>(embedder("bert-mean-f32"))
+        });
+        let found = recall.search(Search::new("is it of the", [memory.key()])).wait();
+        let expected = u32::from(has_entry_before);
+        assert_eq!((found.has_vectors, found.entries.len() as u32), (has_entry_before, expected));
+        assert_eq!(loads.load(Ordering::Relaxed), expected);
+        for text in [WORDS[1], WORDS[2]] {
+            drop(memory.add(Entry::new(text)).unwrap());
+            recall.update(&mut memory).unwrap();
+            let found = recall.search(Search::new("is it of the", [memory.key()])).wait();
+            assert!(found.has_vectors && found.entries.len() == memory.len(), "{found:?}");
+        }
+        assert_eq!(recall.embedding(), EmbeddingState::Ready);
+        assert!(recall.embedder().is_some());
+        assert_eq!((loads.load(Ordering::Relaxed), recall.stats().without_vector), (1, 0));
+    }
+}
+
+/// Words find entries while a model loads longer than a search waits, and if it fails.
+#[test]
+fn words_are_searched_without_a_model_that_should_load() {
+    let options = RecallOptions { max_time: Duration::from_millis(40), ..patient() };
+    let recall = Recall::new(options);
+    let (go, gone) = std::sync::mpsc::channel();
+    recall.load_embedder(move || {
+        gone.recv().unwrap();
+        Err("no such file")
+    });
+    let mut memory = Memory::default();
+    drop(memory.add(Entry::new("the well is dry")).unwrap());
+    recall.update(&mut memory).unwrap();
+    let search = || recall.search(Search::new("the well", [memory.key()])).wait();
+    let found = search();
+    assert!(!found.has_vectors && found.entries.len() == 1, "{found:?}");
+    assert_eq!((recall.embedding(), recall.stats().without_vector), (EmbeddingState::Loading, 1));
+    go.send(()).unwrap();
+    let start = Instant::now();
+    while recall.embedding() == EmbeddingState::Loading {
+        assert!(start.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+    assert_eq!(recall.embedding(), EmbeddingState::Failed("no such file".into()));
+    assert_eq!(search().entries.len(), 1);
+    assert_eq!(recall.stats().without_vector, 1, "there is no model now");
+}
+
+/// The latest choice of a host counts, also if an earlier model comes later.
+#[test]
+fn a_model_that_is_set_replaces_one_that_loads() {
+    for sets_another in [true, false] {
+        let recall = Recall::new(patient());
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        recall.load_embedder(move || {
+            begun.send(()).unwrap();
+            gone.recv().unwrap();
+            Ok::<_, String>(embedder("bert-mean-f32"))
+        });
+        let mut memory = Memory::default();
+        drop(memory.add(Entry::new(WORDS[0])).unwrap());
+        recall.update(&mut memory).unwrap();
+        begins.recv().unwrap();
+        let other = sets_another.then(|| embedder("bert-cls-q8_0"));
+        recall.set_embedder(other.clone());
+        go.send(()).unwrap();
+        let found = recall.search(Search::new(WORDS[0], [memory.key()])).wait();
+        assert_eq!(found.has_vectors, sets_another);
+        // The thread of the load has nothing left to wait for.
+        std::thread::sleep(Duration::from_millis(50));
+        let hash = |embedder: Option<Embedder>| embedder.map(|its| its.model_hash());
+        assert_eq!(hash(recall.embedder()), hash(other));
+    }
+}
+
+#[test]
+fn a_load_that_panics_is_one_that_failed() {
+    let recall = Recall::new(patient());
+    recall.load_embedder(|| -> Result<Embedder, String> { panic!("a test") });
+    let mut memory = Memory::default();
+    drop(memory.add(Entry::new(WORDS[0])).unwrap());
+    recall.update(&mut memory).unwrap();
+    assert_eq!(recall.search(Search::new(WORDS[0], [memory.key()])).wait().entries.len(), 1);
+    assert!(matches!(recall.embedding(), EmbeddingState::Failed(_)), "{:?}", recall.embedding());
 }
