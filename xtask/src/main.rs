@@ -55,7 +55,7 @@ const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | lay
                      test | pack [game|command] [--windows] [--gpu] [--model FILE] | package | \
                      platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
-                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
+                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm [--shrink] | real-model";
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         Some("platforms") => platforms::run(&arguments[1..]),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
+        Some("minilm") if arguments[1..] == ["--shrink"] => minilm::shrink(),
         Some("minilm") => minilm::run_tests(),
         Some("real-model") => real_model::run_tests(),
         _ => Err(USAGE.to_owned()),

@@ -17,6 +17,35 @@ const PACKAGES: &[&str] = &[
     "tqdm==4.70.1",
 ];
 
+/// For the list of words by which `shrink.py` chooses tokens.
+const WORD_PACKAGES: &[&str] = &[
+    "ftfy==6.3.1",
+    "langcodes==3.5.1",
+    "locate==1.1.1",
+    "msgpack==1.2.4",
+    "regex==2026.11.19",
+    "wcwidth==0.9.4",
+    "wordfreq==3.1.1",
+];
+
+/// Makes the model of `walla_minilm` again.
+///
+/// # Errors
+/// A download or the script failed.
+pub fn shrink() -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join("target/walla_models/minilm");
+    if !folder.join("ids.json").is_file() {
+        prepare(&root, &folder)?;
+    }
+    let environment = folder.join("packages");
+    python::install(&environment, &[PACKAGES, WORD_PACKAGES].concat())?;
+    let mut shrink = Command::new(environment.join("bin/python"));
+    shrink.arg(root.join("tools/embedding/shrink.py")).arg(folder.join("all-MiniLM-L6-v2"));
+    run(shrink.arg(root.join("crates/walla_minilm/minilm-iq4_nl.gguf")))?;
+    std::fs::remove_dir_all(&environment).map_err(|error| error.to_string())
+}
+
 /// Prepares `target/walla_models/minilm` and runs the tests that need it.
 ///
 /// # Errors

@@ -251,9 +251,9 @@ impl MemoryService {
 ///
 /// Entries are found by their words (BM25) and by their meaning, with an embedding model inside the
 /// program (feature `minilm`, English), in [another file](Self::embedding_model), or
-/// [none](Self::without_embedding_model). The model is loaded when the first entry is there. It runs on the CPU, on a thread of low priority, within
-/// [`RecallOptions::embed_budget`]: while it works, the frame budget of each engine on the CPU is
-/// lower by as much, but at most by half.
+/// [none](Self::without_embedding_model). The model is loaded when the first entry is there. It
+/// runs on the CPU, on a thread of low priority, within [`RecallOptions::embed_budget`]: while it
+/// works, the frame budget of each engine on the CPU is lower by as much, but at most by half.
 ///
 /// # Examples
 /// ```no_run
@@ -294,8 +294,8 @@ enum EmbeddingModel {
 impl WallaMemoryPlugin {
     /// Uses an embedding model in this GGUF file instead of the one inside the program: for another
     /// language, or for better vectors (`tools/embedding` converts the whole all-MiniLM-L6-v2). It
-    /// loads on a thread when the first entry is there. If it cannot be loaded, entries are found by
-    /// their words ([`Recall::embedding`]). A relative path is looked up as for
+    /// loads on a thread when the first entry is there. If it cannot be loaded, entries are found
+    /// by their words ([`Recall::embedding`]). A relative path is looked up as for
     /// [`WallaPlugin::model`](crate::WallaPlugin::model).
     #[must_use]
     pub fn embedding_model(self, path: impl Into<PathBuf>) -> Self {

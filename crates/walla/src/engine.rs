@@ -113,9 +113,7 @@ impl EngineBuilder {
     /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
     /// without a budget of the embedding model. With a [budget](EngineOptions::budget) of the
     /// engine, give the model one too ([`RecallOptions::embed_budget`]). Its frames follow at
-    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default. The model is the one
-    /// inside the program (feature `minilm`), unless [`Recall::set_embedder`] or
-    /// [`Recall::load_embedder`] chooses another or none.
+    /// intervals of [`RecallOptions::frame_time`], here 1/60 s by default.
     pub fn recall(mut self, options: RecallOptions) -> Self {
         self.recall = options;
         if self.recall.embed_budget.is_some() {
@@ -179,7 +177,7 @@ impl EngineBuilder {
         })?;
         // The recorder is behind the memories, so that a replay needs none.
         let (client, recorder) = recorded(client, self.record_to)?;
-        let recall = recall(self.recall).client_of(client);
+        let recall = Recall::new(self.recall).client_of(client);
         Engine::connect(recall, bounds, trace, recorder)
     }
 }
@@ -190,14 +188,6 @@ const FRAME_TIME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 /// The default of a host without frames.
 fn recall_options() -> RecallOptions {
     RecallOptions { embed_budget: None, ..RecallOptions::default() }
-}
-
-/// A service with the embedding model inside the program.
-fn recall(options: RecallOptions) -> Recall {
-    let recall = Recall::new(options);
-    #[cfg(feature = "minilm")]
-    recall.use_minilm();
-    recall
 }
 
 /// The client, in a recorder if there is a path.
@@ -298,7 +288,7 @@ impl Engine {
     pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
         let bounds = bounds(&defaults, MAX_ASKS, MAX_ASK_BYTES);
-        let recall = recall(recall_options()).client(client);
+        let recall = Recall::new(recall_options()).client(client);
         Self::connect(recall, bounds, None, None).map(|(engine, _loaded)| engine)
     }
 
@@ -435,7 +425,9 @@ impl Engine {
     }
 
     /// The memories of this engine's agents: [`Recall::update`] sends the changes of a
-    /// [`Memory`](crate::memory::Memory), [`Agent::set_recall`] states who knows it.
+    /// [`Memory`](crate::memory::Memory), [`Agent::set_recall`] states who knows it. Entries are
+    /// found by words and meaning, with the model inside the program (feature `minilm`, English) or
+    /// that of [`Recall::set_embedder`] or [`Recall::load_embedder`].
     ///
     /// # Examples
     /// ```no_run
@@ -456,7 +448,11 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn recall(&self) -> &Recall {
-        self.recall.recall()
+        let recall = self.recall.recall();
+        // Only here, so that programs without memories do not contain the model.
+        #[cfg(feature = "minilm")]
+        recall.use_minilm();
+        recall
     }
 
     /// Sets the game time of later asks, from which the ages of memories are counted. Default: 0.
@@ -464,8 +460,8 @@ impl Engine {
         self.recall.set_now(now);
     }
 
-    /// The vector of a text, from the embedding model of [`Recall::set_embedder`]. It is computed
-    /// on the CPU, on a thread of low priority, within
+    /// The vector of a text, from the embedding model of the [memories](Self::recall), which must
+    /// be loaded. It is computed on the CPU, on a thread of low priority, within
     /// [`RecallOptions::embed_budget`].
     ///
     /// # Errors
@@ -492,7 +488,7 @@ impl Engine {
         texts: Vec<String>,
         purpose: Purpose,
     ) -> Result<Vec<Embedding>, EmbedError> {
-        let embedder = self.recall().embedder().ok_or(EmbedError::NoModel)?;
+        let embedder = self.recall.recall().embedder().ok_or(EmbedError::NoModel)?;
         embedder.embed(texts, purpose).await
     }
 

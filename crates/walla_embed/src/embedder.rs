@@ -63,8 +63,7 @@ impl Embedder {
         Self::from_gguf(Gguf::open(path)?, options)
     }
 
-    /// Loads the model inside the program, of the crate `walla_minilm`. Blocks while it loads, about
-    /// 30 ms.
+    /// Loads the model inside the program, of the crate `walla_minilm`. Blocks while it loads.
     ///
     /// # Errors
     /// See [`LoadError`].

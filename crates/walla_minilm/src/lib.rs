@@ -8,7 +8,7 @@
 //!
 //! The weights are derived from
 //! [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2) and licensed
-//! under the Apache License 2.0; the file `NOTICE` says what was changed.
+//! under the Apache License 2.0; the file `NOTICE` lists the changes.
 //!
 //! ```
 //! assert!(walla_minilm::GGUF.starts_with(b"GGUF"));

@@ -563,7 +563,8 @@ fn embedding_models_load_in_the_background() {
     assert_eq!((stats.entries, stats.vectors, stats.late), (1, 1, 0));
 }
 
-/// The model inside the program finds what has no word of the question, in the first ask too.
+/// The model inside the program finds an entry without any word of the question, in the first ask
+/// too.
 #[test]
 #[cfg(feature = "minilm")]
 fn memories_are_found_by_meaning() {

@@ -53,8 +53,12 @@ impl Shared {
         self.fill(&mut slot, embedder);
     }
 
-    pub(super) fn set_loader(self: &Arc<Self>, loader: Loader) {
+    /// `replaces`: an earlier choice.
+    pub(super) fn set_loader(self: &Arc<Self>, loader: Loader, replaces: bool) {
         let mut slot = self.slot();
+        if slot.changes > 0 && !replaces {
+            return;
+        }
         slot.changes += 1;
         slot.loader = Some(loader);
         self.has_loader.store(true, Ordering::Release);

@@ -286,14 +286,15 @@ impl Recall {
         &self,
         load: impl FnOnce() -> Result<Embedder, E> + Send + 'static,
     ) {
-        self.owner.0.set_loader(Box::new(|| load().map_err(|error| error.to_string())));
+        self.owner.0.set_loader(Box::new(|| load().map_err(|error| error.to_string())), true);
     }
 
     /// Uses the embedding model inside the program (`walla_minilm`), as
-    /// [`load_embedder`](Self::load_embedder) does.
+    /// [`load_embedder`](Self::load_embedder) does, unless a model, or none, was chosen before.
     #[cfg(feature = "minilm")]
     pub fn use_minilm(&self) {
-        self.load_embedder(|| Embedder::minilm(walla_embed::EmbedderOptions::default()));
+        let load = || Embedder::minilm(walla_embed::EmbedderOptions::default());
+        self.owner.0.set_loader(Box::new(move || load().map_err(|error| error.to_string())), false);
     }
 
     /// State of the embedding model.
