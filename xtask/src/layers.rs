@@ -13,6 +13,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         7,
         &[
             "bevy_app",
+            "bevy_asset",
             "bevy_color",
             "bevy_diagnostic",
             "bevy_ecs",
@@ -22,7 +23,9 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "bevy_time",
             "bevy_transform",
             "bevy_ui",
+            "ron",
             "serde",
+            "serde_path_to_error",
             "thiserror",
             "tracing",
         ],

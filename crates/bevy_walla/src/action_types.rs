@@ -10,6 +10,8 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{Action, CallId, action_name};
 
+#[cfg(feature = "assets")]
+use crate::actions::{ActionError, ActionSpec};
 use crate::actions::{AgentActions, AgentCalled, CallRefused};
 
 /// An agent called an action of the type `T`: an event on the agent and a message, in the order of
@@ -68,8 +70,13 @@ impl AddAction for App {
         let mut types = self.world_mut().get_resource_or_init::<ActionTypes>();
         let of_name = types.0.entry(action_name::<T>()).or_default();
         // A type may be added twice.
-        of_name.retain(|(id, _)| *id != TypeId::of::<T>());
-        of_name.push((TypeId::of::<T>(), publish::<T>));
+        of_name.retain(|known| known.id != TypeId::of::<T>());
+        of_name.push(ActionType {
+            id: TypeId::of::<T>(),
+            publish: publish::<T>,
+            #[cfg(feature = "assets")]
+            spec: ActionSpec::of::<T>,
+        });
         self
     }
 }
@@ -79,12 +86,25 @@ type Publish = fn(&mut World, &AgentCalled) -> Result<(), String>;
 
 /// The types that were added, by the name of their action. Several types may have one name.
 #[derive(Resource, Default)]
-pub(crate) struct ActionTypes(HashMap<String, Vec<(TypeId, Publish)>>);
+pub(crate) struct ActionTypes(HashMap<String, Vec<ActionType>>);
+
+struct ActionType {
+    id: TypeId,
+    publish: Publish,
+    #[cfg(feature = "assets")]
+    spec: fn() -> Result<ActionSpec, ActionError>,
+}
 
 impl ActionTypes {
     /// Whether a type with this name was added.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
+    }
+
+    /// The action of this name, by the type that was added first.
+    #[cfg(feature = "assets")]
+    pub(crate) fn spec(&self, name: &str) -> Option<ActionSpec> {
+        (self.0.get(name)?.first()?.spec)().ok()
     }
 }
 
@@ -93,10 +113,15 @@ impl ActionTypes {
 pub(crate) fn publish_typed(world: &mut World, called: &AgentCalled) {
     // A lookup for each type: observers of the call have the whole world.
     let publish_at = |world: &World, index: usize| {
-        world.get_resource::<ActionTypes>()?.0.get(&called.call.name)?.get(index).copied()
+        world
+            .get_resource::<ActionTypes>()?
+            .0
+            .get(&called.call.name)?
+            .get(index)
+            .map(|of| of.publish)
     };
     let (mut is_accepted, mut reason, mut index) = (false, None, 0);
-    while let Some((_, publish)) = publish_at(world, index) {
+    while let Some(publish) = publish_at(world, index) {
         match publish(world, called) {
             Ok(()) => is_accepted = true,
             Err(refusal) => reason = reason.or(Some(refusal)),

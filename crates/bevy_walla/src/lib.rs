@@ -36,6 +36,7 @@
 //! | [`ForkOf`](agent::ForkOf) | optional: the agent that this one begins as a copy of |
 //! | [`Simulation`](agent::Simulation) | optional: the calls of this agent are not real |
 //! | [`AgentEngine`](agent::AgentEngine) | optional: the engine of the agent, in an app with several, and its substitute |
+//! | `CharacterHandle` | optional, with `WallaCharacterPlugin` (feature `assets`): persona and settings from a file |
 //! | [`AgentMemory`](memories::AgentMemory), [`AgentKnowledge`](memories::AgentKnowledge), [`Memorizes`](memories::Memorizes) | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
 //! | state | |
@@ -190,6 +191,8 @@ pub mod agent;
 pub mod ask;
 mod bridge;
 pub mod cache;
+#[cfg(feature = "assets")]
+pub mod characters;
 pub mod conversation;
 pub mod diagnostics;
 pub mod engine;
@@ -286,6 +289,9 @@ mod pages {
     struct Actions;
     #[doc = include_str!("../../../docs/agents.md")]
     struct Agents;
+    #[cfg(feature = "assets")]
+    #[doc = include_str!("../../../docs/characters.md")]
+    struct Characters;
     #[cfg(feature = "remote")]
     #[doc = include_str!("../../../docs/engines.md")]
     struct Engines;

@@ -220,6 +220,10 @@ impl Default for AgentKnowledge {
     }
 }
 
+/// Lore of an agent's character, which [`AgentKnowledge`] searches with the rest.
+#[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgentLore(pub Vec<MemoryKey>);
+
 /// Game time of new entries, from which ages are counted. A resource that a game saves and
 /// restores with its memories.
 ///

@@ -7,7 +7,7 @@ use bevy_ecs::change_detection::{ContiguousComponentTicksRef, ContiguousRef, Det
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::QueryData;
-use walla_runtime::{AgentSpec, Detail};
+use walla_runtime::{AgentSpec, Detail, ReplyError};
 use walla_types::Sampling;
 
 use crate::actions::AgentActions;
@@ -49,6 +49,14 @@ pub(crate) struct AgentParts {
     actions: Option<Ref<'static, AgentActions>>,
     engine: Option<Ref<'static, AgentEngine>>,
     fork_of: Option<&'static ForkOf>,
+    preparing: Option<&'static Preparing>,
+}
+
+/// The character of an agent is being loaded: its asks wait, and fail with the failure. Its end
+/// changes another component, so that the agent is sent.
+#[derive(Component, Clone, Debug, Default)]
+pub(crate) struct Preparing {
+    pub failure: Option<ReplyError>,
 }
 
 /// Components of an agent in [`AgentParts`].
@@ -141,6 +149,11 @@ impl AgentPartsItem<'_, '_> {
             // The turns are sent by the caller, which knows the turns that the engine has.
             ..AgentSpec::new(self.agent.persona.clone())
         }
+    }
+
+    /// Whether its character is being loaded.
+    pub(super) fn preparing(&self) -> Option<&Preparing> {
+        self.preparing
     }
 
     /// The agent that it begins as a copy of.

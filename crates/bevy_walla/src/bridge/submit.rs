@@ -3,7 +3,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use bevy_time::{Time, Virtual};
 use walla_runtime::{
-    AgentId, AgentSpec, Command, FinishReason, MAX_ASKS_WAITING, TrySendError, Turn,
+    AgentId, AgentSpec, Command, FinishReason, MAX_ASKS_WAITING, ReplyError, TrySendError, Turn,
 };
 use walla_trace::Stage;
 
@@ -108,6 +108,13 @@ impl EngineBridge {
         outbox: &mut Outbox,
         specs: &Specs,
     ) -> Result<(), NoMore> {
+        if let Some(preparing) = self.preparing(id, specs) {
+            self.send_cancels(id, outbox)?;
+            if let Some(failure) = preparing {
+                self.end_unsent(id, &failure);
+            }
+            return Ok(());
+        }
         self.send_spec(id, outbox, specs)?;
         self.send_cancels(id, outbox)?;
         self.send_shortened(id, outbox)?;
@@ -120,6 +127,24 @@ impl EngineBridge {
             self.send(Command::RemoveAgent { agent: id }, outbox)?;
         }
         Ok(())
+    }
+
+    /// Whether the agent's character is being loaded, and why it cannot be.
+    fn preparing(&self, id: AgentId, specs: &Specs) -> Option<Option<ReplyError>> {
+        let record = self.records.get(&id).filter(|record| !record.is_removed)?;
+        let (parts, _) = specs.get(record.entity).ok()?;
+        Some(parts.preparing()?.failure.clone())
+    }
+
+    /// Ends the asks of an agent that were not sent to the engine.
+    fn end_unsent(&mut self, id: AgentId, error: &ReplyError) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        // Sent asks precede unsent ones.
+        let sent = record.asks.iter().take_while(|ask| ask.stage != AskStage::Unsent).count();
+        let entity = record.entity;
+        self.asks_waiting -= record.asks.len() - sent;
+        let unsent = record.asks.drain(sent..);
+        self.local_ends.extend(unsent.map(|ask| ask.into_local_end(entity, Err(error.clone()))));
     }
 
     fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
@@ -266,13 +291,8 @@ impl EngineBridge {
         while let Some(id) = self.pending_agents.pop_front() {
             let Some(record) = self.records.get_mut(&id) else { continue };
             record.pending = PendingChanges::default();
-            // Sent asks precede unsent ones, and the engine still ends them.
-            let sent = record.asks.iter().take_while(|ask| ask.stage != AskStage::Unsent).count();
-            let entity = record.entity;
-            self.asks_waiting -= record.asks.len() - sent;
-            let unsent = record.asks.drain(sent..);
-            let ends = unsent.map(|ask| ask.into_local_end(entity, Err(gone.clone())));
-            self.local_ends.extend(ends);
+            // The engine still ends the sent ones.
+            self.end_unsent(id, &gone);
             self.forget_if_done(id);
         }
     }

@@ -9,7 +9,7 @@ use bevy_time::{Time, Virtual};
 use walla_memory::{MemoryKey, Recall, RecallClient};
 
 use super::memorized::Memorized;
-use super::{AgentKnowledge, AgentMemory, Lore, MemoryService, MemoryTime};
+use super::{AgentKnowledge, AgentLore, AgentMemory, Lore, MemoryService, MemoryTime};
 use crate::agent::Agent;
 use crate::bridge::{self, EngineBridge};
 use crate::systems::{Schedules, WallaSystems};
@@ -53,13 +53,24 @@ fn knowledge_removed(removed: On<Remove<AgentKnowledge>>, mut entities: ResMut<R
 }
 
 /// An agent with memories.
-type Knowing =
-    (Entity, Option<&'static mut AgentMemory>, &'static AgentKnowledge, Option<&'static Memorized>);
+type Knowing = (
+    Entity,
+    Option<&'static mut AgentMemory>,
+    &'static AgentKnowledge,
+    Option<&'static AgentLore>,
+    Option<&'static Memorized>,
+);
 
 /// Agents whose memories may have changed.
 type Changes = (
     With<Agent>,
-    Or<(Changed<AgentMemory>, Changed<AgentKnowledge>, Changed<Memorized>, Added<Agent>)>,
+    Or<(
+        Changed<AgentMemory>,
+        Changed<AgentKnowledge>,
+        Changed<AgentLore>,
+        Changed<Memorized>,
+        Added<Agent>,
+    )>,
     Allow<Disabled>,
 );
 
@@ -129,10 +140,11 @@ impl Sender<'_> {
     /// be repeated.
     fn send(
         &self,
-        (agent, memory, knowledge, memorized): (
+        (agent, memory, knowledge, lore, memorized): (
             Entity,
             Option<Mut<AgentMemory>>,
             &AgentKnowledge,
+            Option<&AgentLore>,
             Option<&Memorized>,
         ),
     ) -> Option<Entity> {
@@ -144,6 +156,7 @@ impl Sender<'_> {
             memories.push(memory.key());
         }
         memories.extend(self.lore.filter(|_| knowledge.reads_lore));
+        memories.extend(lore.iter().flat_map(|lore| &lore.0));
         let recall = (!memories.is_empty())
             .then(|| knowledge.recall(memories, memorized.map_or(0, Memorized::recent)));
         // It becomes known with its first change or ask, in the same frame.

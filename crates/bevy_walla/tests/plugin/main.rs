@@ -6,6 +6,7 @@ mod common;
 mod actions;
 mod cache_files;
 mod changes;
+mod characters;
 mod consistency;
 mod conversation_control;
 mod dialogue;

@@ -91,6 +91,12 @@ pub enum ReplyError {
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The file of the agent's character cannot be loaded: correct it.
+    #[error("the character of the agent cannot be loaded: {reason}")]
+    NoCharacter {
+        /// The error of the file, with its path.
+        reason: Arc<str>,
+    },
     /// The app has no engine with the name that the agent's [route](crate::Route) names.
     #[error("no engine has the name {name:?}")]
     NoEngine {
