@@ -258,7 +258,7 @@ impl Character {
 
     /// With lore or tags, the agent searches at its asks.
     fn knowledge(&self) -> Option<AgentKnowledge> {
-        if self.lore.is_empty() && self.reads.is_none() {
+        if self.lore_files.is_empty() && self.reads.is_none() {
             return None;
         }
         Some(AgentKnowledge::reader(self.reads.iter().flatten().map(String::as_str)))

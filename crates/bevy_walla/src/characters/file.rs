@@ -77,10 +77,10 @@ pub struct Character {
     /// When the agent may call them. Default: [`ActionPolicy::Auto`].
     #[serde(default)]
     pub action_policy: Option<ActionPolicy>,
-    /// The assets of `lore`.
+    /// The assets of `lore`, which the loader sets; for a character that is made in code, its lore.
     #[dependency]
     #[serde(skip)]
-    pub(super) lore_files: Vec<Handle<LoreFile>>,
+    pub lore_files: Vec<Handle<LoreFile>>,
 }
 
 /// Sampling in a file.

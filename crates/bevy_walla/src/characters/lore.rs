@@ -90,7 +90,7 @@ pub(super) fn send_lore(
         }
     }
     let Some(service) = service else {
-        if !*has_warned && agents.iter().any(|(_, applied, _)| !applied.0.lore.is_empty()) {
+        if !*has_warned && agents.iter().any(|(_, applied, _)| !applied.0.lore_files.is_empty()) {
             *has_warned = true;
             tracing::warn!(target: "walla::memory", "lore of characters has no effect without WallaMemoryPlugin");
         }

@@ -267,7 +267,8 @@ fn costs_are_saved_and_a_damaged_file_is_replaced() {
     std::fs::write(&file, of_file.to_string()).expect("written");
     assert!((load() / 777.0 - 1.15).abs() < 0.01);
     std::fs::write(&file, "nonsense").expect("written");
-    assert!(load() < 777.0 * 100.0);
+    let measured = load();
+    assert!(measured.is_finite() && measured > 0.0, "{measured}");
     assert_ne!(std::fs::read_to_string(&file).expect("text"), "nonsense");
 }
 
