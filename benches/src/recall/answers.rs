@@ -12,6 +12,9 @@ pub struct Args {
     /// Replies that run at the same time.
     #[arg(long, default_value_t = 16)]
     agents: u32,
+    /// Characters that are asked, of 4.
+    #[arg(long, default_value_t = 4)]
+    characters: usize,
     /// A model instead of the demo model.
     #[arg(long)]
     model: Option<PathBuf>,
@@ -145,7 +148,12 @@ async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
     engine.recall().update(&mut lore)?;
     for (name, question) in questions {
         for (memory, recall) in [("none", None), ("found by words", Some(&recall))] {
-            runs.push((name, memory, question, ask_all(&engine, &facts, question, recall).await?));
+            runs.push((
+                name,
+                memory,
+                question,
+                ask_all(&engine, args, &facts, question, recall).await?,
+            ));
         }
     }
     engine.recall().set_embedder(Some(Embedder::minilm(EmbedderOptions::default())?));
@@ -153,10 +161,10 @@ async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     for (name, question) in questions {
-        let answered = ask_all(&engine, &facts, question, Some(&recall)).await?;
+        let answered = ask_all(&engine, args, &facts, question, Some(&recall)).await?;
         runs.push((name, "found by meaning", question, answered));
     }
-    let asked = PERSONAS.len() * facts.len();
+    let asked = PERSONAS.len().min(args.characters) * facts.len();
     println!("| questions | memories | right answers of {asked} |\n|---|---|---|");
     for (name, memory, _, answered) in &runs {
         println!("| {name} | {memory} | {} |", answered.right);
@@ -176,6 +184,7 @@ async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
 
 async fn ask_all(
     engine: &Engine,
+    args: &Args,
     facts: &[Fact],
     question: fn(&Fact) -> &str,
     recall: Option<&AgentRecall>,
@@ -183,6 +192,7 @@ async fn ask_all(
     let mut answered = Answered { right: 0, texts: Vec::new() };
     let questions: Vec<(&str, &Fact)> = PERSONAS
         .iter()
+        .take(args.characters)
         .flat_map(|persona| facts.iter().map(move |fact| (*persona, fact)))
         .collect();
     for group in questions.chunks(64) {

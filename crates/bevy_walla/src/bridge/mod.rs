@@ -53,6 +53,7 @@ use walla_runtime::EngineClient;
 
 pub(crate) use collect::collect;
 pub(crate) use forward::{forward_ask, forward_cancel};
+#[cfg(feature = "assets")]
 pub(crate) use parts::Preparing;
 pub(crate) use publish::{announce, publish};
 pub(crate) use results::{forward_action_result, take_result_messages};

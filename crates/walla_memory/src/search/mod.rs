@@ -78,6 +78,9 @@ pub struct Weights {
     /// many give unrelated texts 0 to 0.3, some 0.7. Default: 0. For all-MiniLM-L6-v2, 0.2 is a
     /// good one: unrelated texts have a median of 0.1, answers of paraphrased questions 0.34.
     pub cosine_min: f32,
+    /// Most distance to the best cosine similarity of the search with which a vector matches, so
+    /// that a question with a clear answer finds little else. Default: 2, which is no limit.
+    pub cosine_margin: f32,
 }
 
 impl Default for Weights {
@@ -89,6 +92,7 @@ impl Default for Weights {
             recency: 0.01,
             half_life: HALF_LIFE,
             cosine_min: 0.0,
+            cosine_margin: 2.0,
         }
     }
 }
@@ -101,6 +105,7 @@ impl Weights {
             ("importance", self.importance, 0.0),
             ("recency", self.recency, 0.0),
             ("cosine_min", self.cosine_min, f32::MIN),
+            ("cosine_margin", self.cosine_margin, 0.0),
         ];
         let is_wrong = |&(_, given, least): &(_, f32, f32)| !given.is_finite() || given < least;
         match weights.into_iter().find(is_wrong) {
@@ -140,7 +145,7 @@ pub struct Hit<'s> {
 ///    stores, with the entries that are left out, so scores of a small and a large store are
 ///    comparable.
 /// 3. The ranking by vectors has the entries with a cosine similarity of at least
-///    [`Weights::cosine_min`].
+///    [`Weights::cosine_min`], at most [`Weights::cosine_margin`] below the best one.
 /// 4. Both are combined by rank ([`RRF_K`]). Ranks count from 1, and equal values share one:
 ///
 ///    ```text
@@ -223,5 +228,7 @@ fn vector_ranking(
     };
     ranking.sort_unstable_by(rank);
     ranking.truncate(places);
+    let least = ranking.first().map_or(0.0, |best| best.value - query.weights.cosine_margin);
+    ranking.retain(|place| place.value >= least);
     ranking
 }

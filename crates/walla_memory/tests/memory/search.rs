@@ -140,6 +140,12 @@ fn vectors_and_words_agree_on_the_best() {
     let weights = Weights { cosine_min: 0.95, ..Weights::default() };
     let hits = ids(&[&store], &Query { weights, text: "", ..query });
     assert_eq!(hits, [(0, 0)], "the others are below the least similarity");
+    // Cosines of 0.995, 0.954 and 0.100.
+    for (margin, expected) in [(0.0, 1), (0.03, 1), (0.05, 2), (0.8, 2), (0.9, 3), (2.0, 3)] {
+        let weights = Weights { cosine_margin: margin, ..Weights::default() };
+        let hits = ids(&[&store], &Query { weights, text: "", ..query });
+        assert_eq!(hits.len(), expected, "{margin}: {hits:?}");
+    }
 }
 
 #[test]
@@ -166,6 +172,7 @@ fn bad_queries_are_errors() {
         Weights { recency: f32::INFINITY, ..Weights::default() },
         Weights { importance: -0.1, ..Weights::default() },
         Weights { cosine_min: f32::NAN, ..Weights::default() },
+        Weights { cosine_margin: -0.1, ..Weights::default() },
     ] {
         let query = Query { weights, ..Query::new("mill") };
         assert!(matches!(search(&stores, &query), Err(SearchError::Weight { .. })));

@@ -93,6 +93,8 @@ fn naive(stores: &[&Store], query: &Query<'_>, unit: Option<&[f32]>) -> Vec<Foun
             }
         }
     }
+    let best = by_vectors.iter().map(|of| of.2).fold(-1.0, f64::max) as f32;
+    by_vectors.retain(|of| of.2 as f32 >= best - query.weights.cosine_margin);
     let places = (4 * query.most).max(100);
     let (by_words, by_vectors) = (ranked(by_words, places), ranked(by_vectors, places));
     let mut scores = Vec::new();
