@@ -32,6 +32,9 @@ struct Fact {
     word: String,
 }
 
+/// Selects a question of a fact.
+type Question = fn(&Fact) -> &str;
+
 const PERSONAS: [&str; 4] = [
     "You are Greta, the smith of Emberfall.",
     "You are Odo, the innkeeper of the Blue Lantern in Ferrow.",
@@ -138,7 +141,7 @@ async fn run_all(args: &Args) -> Result<Value, Box<dyn Error>> {
     let lore: String = facts.iter().map(|fact| format!("{}\n\n", fact.text)).collect();
     let mut lore = Memory::from_lore_text(&lore)?;
     let recall = AgentRecall { max_entries: 3, ..AgentRecall::new([lore.key()]) };
-    let questions: [(&str, fn(&Fact) -> &str); 2] = [
+    let questions: [(&str, Question); 2] = [
         ("in the words of the memory", |fact| &fact.question),
         ("in other words", |fact| &fact.paraphrase),
     ];
@@ -186,7 +189,7 @@ async fn ask_all(
     engine: &Engine,
     args: &Args,
     facts: &[Fact],
-    question: fn(&Fact) -> &str,
+    question: Question,
     recall: Option<&AgentRecall>,
 ) -> Result<Answered, Box<dyn Error>> {
     let mut answered = Answered { right: 0, texts: Vec::new() };

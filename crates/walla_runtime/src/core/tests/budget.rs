@@ -261,11 +261,15 @@ fn costs_are_saved_and_a_damaged_file_is_replaced() {
     let file = std::fs::read_dir(folder.path()).expect("a folder").next().expect("a file");
     let file = file.expect("a file").path();
     let text = std::fs::read_to_string(&file).expect("text");
-    // Another cost for every bucket: it is accepted.
+    // Twice the cost of every bucket: it is accepted.
     let mut of_file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    of_file[3] = vec![777; BUCKETS.len()].into();
+    let costs = of_file[3].as_array_mut().expect("costs");
+    assert_eq!(costs.len(), BUCKETS.len());
+    for cost in costs {
+        *cost = (2.0 * cost.as_f64().expect("microseconds")).into();
+    }
     std::fs::write(&file, of_file.to_string()).expect("written");
-    assert!((load() / 777.0 - 1.15).abs() < 0.01);
+    assert!((load() / first - 2.0).abs() < 0.01);
     std::fs::write(&file, "nonsense").expect("written");
     let measured = load();
     assert!(measured.is_finite() && measured > 0.0, "{measured}");
