@@ -361,12 +361,13 @@ impl Plugin for WallaMemoryPlugin {
             .register_type::<Lore>()
             .register_type::<MemoryTime>();
         let recall = Recall::new(self.options.clone());
+        let options = self.embedder.clone();
         match &self.model {
             EmbeddingModel::None => {}
             #[cfg(feature = "minilm")]
-            EmbeddingModel::BuiltIn => recall.use_minilm(),
+            EmbeddingModel::BuiltIn => recall.load_embedder(move || Embedder::minilm(options)),
             EmbeddingModel::File(path) => {
-                let (path, options) = (path.clone(), self.embedder.clone());
+                let path = path.clone();
                 recall.load_embedder(move || {
                     let path = resolve_model(&path).map_err(|error| error.to_string())?;
                     Embedder::load(path, options).map_err(|error| error.to_string())

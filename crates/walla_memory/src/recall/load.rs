@@ -14,7 +14,7 @@ pub(super) type Loader = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 /// State of the embedding model of a [`Recall`](crate::Recall).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EmbeddingState {
-    /// Entries are found by their words. A model that is loaded when it is needed was not yet.
+    /// Entries are found by their words: there is no model, or none was needed yet.
     #[default]
     None,
     /// The model is being loaded.
@@ -61,7 +61,8 @@ impl Shared {
         }
         slot.changes += 1;
         slot.loader = Some(loader);
-        self.has_loader.store(true, Ordering::Release);
+        // Before `is_started` is read, as the thread reads them in the other order.
+        self.has_loader.store(true, Ordering::SeqCst);
         if self.is_started.load(Ordering::SeqCst) {
             self.send(Message::Load);
         }
@@ -82,7 +83,7 @@ impl Shared {
     /// Begins to load a model that is needed now. Returns whether a thread does it; the model
     /// comes as a message then, or none if it cannot be loaded.
     pub(super) fn begin_load(self: &Arc<Self>) -> bool {
-        if !self.has_loader.swap(false, Ordering::Acquire) {
+        if !self.has_loader.swap(false, Ordering::SeqCst) {
             return false;
         }
         let (loader, change) = {
