@@ -96,6 +96,7 @@ pub struct CharacterHandle(pub Handle<Character>);
 /// The content of a file was applied to an agent, for the first time or after a change: an event on
 /// the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct CharacterApplied {
     /// The agent.
     #[event_target]
@@ -116,7 +117,9 @@ impl Plugin for WallaCharacterPlugin {
             .init_asset_loader::<LoreLoader>()
             .init_resource::<lore::LoreFiles>();
         #[cfg(feature = "reflect")]
-        app.register_type::<CharacterHandle>().register_asset_reflect::<Character>();
+        app.register_type::<CharacterHandle>()
+            .register_type::<CharacterApplied>()
+            .register_asset_reflect::<Character>();
         let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
         let systems = (apply_characters, lore::send_lore).chain();
         // In front of the asks of the frame.
@@ -153,25 +156,25 @@ fn apply_characters(
     mut agents: Query<OfCharacter, Allow<Disabled>>,
     mut commands: Commands,
 ) {
-    let mut changed = HashSet::new();
-    for change in changes.loads.read() {
-        if let AssetEvent::Added { id } | AssetEvent::Modified { id } = change {
-            changed.insert(*id);
-        }
-    }
-    for failed in changes.failures.read() {
-        // The asset server has logged it. A file that was loaded before stays.
-        changed.insert(failed.id);
-    }
-    if changed.is_empty() && changes.handles.is_empty() {
+    let loads = changes.loads.read().filter_map(|change| match change {
+        AssetEvent::Added { id } | AssetEvent::Modified { id } => Some(*id),
+        _ => None,
+    });
+    let loaded: HashSet<_> = loads.collect();
+    // The asset server has logged them.
+    let failed: HashSet<_> = changes.failures.read().map(|failed| failed.id).collect();
+    if loaded.is_empty() && failed.is_empty() && changes.handles.is_empty() {
         return;
     }
     for (agent, handle, applied, preparing) in &mut agents {
         let id = handle.0.id();
-        if !handle.is_changed() && !changed.contains(&id) {
+        if !handle.is_changed() && !loaded.contains(&id) && !failed.contains(&id) {
             continue;
         }
         if let Some(character) = characters.get(id) {
+            if !handle.is_changed() && !loaded.contains(&id) {
+                continue; // the file is damaged now: the content that was loaded before stays
+            }
             let mut commands = commands.entity(agent);
             let old = applied.map(|applied| &*applied.0);
             apply(&mut commands, character, old, &actions);

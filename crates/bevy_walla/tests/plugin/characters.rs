@@ -152,6 +152,7 @@ fn a_bad_file_keeps_the_old_character() {
     run_until(&mut app, is_failed);
     updates(&mut app, 3);
     assert_eq!(reply(&mut app, greta, "b"), "Old: b");
+    assert_eq!(applied(&app), 1);
     rewrite(&mut app, folder.path(), "(persona: \"New\")");
     run_until(&mut app, |app| applied(app) == 2);
     assert_eq!(reply(&mut app, greta, "c"), "New: c");

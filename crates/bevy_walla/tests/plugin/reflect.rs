@@ -58,6 +58,12 @@ fn all_public_types_are_registered() {
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
     app.add_plugins((bevy_walla::lod::WallaLodPlugin, bevy_walla::lod::WallaLodRoutingPlugin));
+    #[cfg(feature = "assets")]
+    app.add_plugins((
+        bevy_app::TaskPoolPlugin::default(),
+        bevy_asset::AssetPlugin::default(),
+        bevy_walla::characters::WallaCharacterPlugin,
+    ));
     app.update();
     let registry = app.world().resource::<AppTypeRegistry>().read();
     let types = public_types();
