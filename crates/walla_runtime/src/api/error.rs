@@ -91,12 +91,6 @@ pub enum ReplyError {
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
-    /// The file of the agent's character cannot be loaded: correct it.
-    #[error("the character of the agent cannot be loaded: {reason}")]
-    NoCharacter {
-        /// The error of the file, with its path.
-        reason: Arc<str>,
-    },
     /// The app has no engine with the name that the agent's [route](crate::Route) names.
     #[error("no engine has the name {name:?}")]
     NoEngine {
@@ -158,6 +152,12 @@ pub enum ReplyError {
     #[error("the results cannot be used: {0}")]
     #[cfg_attr(feature = "serde", serde(skip))]
     Result(ResultError),
+    /// The file of the agent's character cannot be loaded: correct it.
+    #[error("the character of the agent cannot be loaded: {reason}")]
+    NoCharacter {
+        /// The error of the file, with its path.
+        reason: Arc<str>,
+    },
 }
 
 fn not_recorded(expected: Option<&str>) -> String {
