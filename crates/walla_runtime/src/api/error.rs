@@ -154,6 +154,7 @@ pub enum ReplyError {
     Result(ResultError),
     /// The file of the agent's character cannot be loaded: correct it.
     #[error("the character of the agent cannot be loaded: {reason}")]
+    #[cfg_attr(feature = "serde", serde(skip))]
     NoCharacter {
         /// The error of the file, with its path.
         reason: Arc<str>,
