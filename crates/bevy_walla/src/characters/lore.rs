@@ -63,7 +63,7 @@ pub(super) struct LoreFiles(HashMap<AssetId<LoreFile>, Memory>);
 /// An agent with a character, and the lore that it knows.
 type OfCharacter = (Entity, Ref<'static, Applied>, Option<&'static AgentLore>);
 
-/// Sends loaded lore to the service, and tells each agent which lore it has.
+/// Sends loaded lore to the service, and stores the keys of its lore with each agent.
 pub(super) fn send_lore(
     mut changes: MessageReader<AssetEvent<LoreFile>>,
     files: Res<Assets<LoreFile>>,

@@ -1,5 +1,6 @@
 //! The embedding model of a service: set by a host, or loaded when it is first needed.
 
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use walla_embed::Embedder;
 use super::{Message, Shared};
 
 /// Loads a model; runs on a thread.
-pub(super) type Loader = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
+type Loader = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 
 /// State of the embedding model of a [`Recall`](crate::Recall).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,13 +55,17 @@ impl Shared {
     }
 
     /// `replaces`: an earlier choice.
-    pub(super) fn set_loader(self: &Arc<Self>, loader: Loader, replaces: bool) {
+    pub(super) fn set_loader<E: Display>(
+        self: &Arc<Self>,
+        load: impl FnOnce() -> Result<Embedder, E> + Send + 'static,
+        replaces: bool,
+    ) {
         let mut slot = self.slot();
         if slot.changes > 0 && !replaces {
             return;
         }
         slot.changes += 1;
-        slot.loader = Some(loader);
+        slot.loader = Some(Box::new(|| load().map_err(|error| error.to_string())));
         // Before `is_started` is read, as the thread reads them in the other order.
         self.has_loader.store(true, Ordering::SeqCst);
         if self.is_started.load(Ordering::SeqCst) {

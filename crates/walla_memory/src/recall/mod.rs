@@ -279,22 +279,22 @@ impl Recall {
         self.owner.0.set_embedder(embedder);
     }
 
-    /// Loads the embedding model when it is needed: with the first entry or search, or at once if
-    /// there was one. `load` runs on a thread. Searches wait for the model as for a vector; if it
-    /// cannot be loaded, entries are found by their words ([`embedding`](Self::embedding)).
+    /// Loads the embedding model when it is needed: with the first entry, or at once if there is
+    /// one. `load` runs on a thread. Searches wait for the model as for a vector; if it cannot be
+    /// loaded, entries are found by their words ([`embedding`](Self::embedding)).
     pub fn load_embedder<E: Display>(
         &self,
         load: impl FnOnce() -> Result<Embedder, E> + Send + 'static,
     ) {
-        self.owner.0.set_loader(Box::new(|| load().map_err(|error| error.to_string())), true);
+        self.owner.0.set_loader(load, true);
     }
 
     /// Uses the embedding model inside the program (`walla_minilm`), as
     /// [`load_embedder`](Self::load_embedder) does, unless a model, or none, was chosen before.
     #[cfg(feature = "minilm")]
     pub fn use_minilm(&self) {
-        let load = || Embedder::minilm(walla_embed::EmbedderOptions::default());
-        self.owner.0.set_loader(Box::new(move || load().map_err(|error| error.to_string())), false);
+        let options = walla_embed::EmbedderOptions::default();
+        self.owner.0.set_loader(move || Embedder::minilm(options), false);
     }
 
     /// State of the embedding model.

@@ -162,17 +162,13 @@ impl Worker<'_> {
     fn apply(&mut self, key: MemoryKey, change: Change) {
         self.shared.queued_bytes.fetch_sub(change.bytes(), Ordering::Relaxed);
         let is_whole = matches!(change, Change::Replace(_));
-        let has_entries = match &change {
-            Change::Replace(store) => !store.is_empty(),
-            change => matches!(change, Change::Add(_)),
-        };
-        if has_entries {
-            self.need_model();
-        }
         let mirror = self.mirrors.entry(key).or_default();
         mirror.apply(change, self.vectors.is_some());
         if is_whole {
             self.vectors.prepare(mirror);
+        }
+        if !mirror.store.is_empty() {
+            self.need_model();
         }
     }
 
