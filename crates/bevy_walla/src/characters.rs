@@ -25,6 +25,10 @@
 //!     reads: ["guards"],
 //!     actions: {"sell": {"item": ["horseshoe", "nails"]}, "open_gate": {}},
 //!     action_policy: Auto,
+//!     cues: {"smile": ["smiles", "grins"], "sigh": ["sighs"]},
+//!     unknown_cues: Drop,
+//!     cue_marks: (parentheses: false),
+//!     only_known_cues: false,
 //! )
 //! ```
 //!
@@ -67,10 +71,11 @@ use walla_runtime::ReplyError;
 
 use crate::actions::AgentActions;
 use crate::agent::{
-    Agent, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, ReplyLimits,
-    VoiceRate,
+    Agent, AgentConstraint, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
+    ReplyLimits, VoiceRate,
 };
 use crate::bridge::{self, Preparing};
+use crate::cues::{AgentCues, Cues};
 use crate::memories::AgentKnowledge;
 use crate::systems::{Schedules, WallaSystems};
 
@@ -205,6 +210,15 @@ fn set<C: Component + Default + PartialEq>(
     }
 }
 
+/// Sets an optional component; removes it if only the earlier character had set it.
+fn replace<C: Component + PartialEq>(agent: &mut EntityCommands, new: Option<C>, old: Option<C>) {
+    match new {
+        Some(new) if old.as_ref() != Some(&new) => _ = agent.insert(new),
+        None if old.is_some() => _ = agent.remove::<C>(),
+        _ => {}
+    }
+}
+
 fn apply(
     agent: &mut EntityCommands,
     new: &Character,
@@ -229,6 +243,8 @@ fn apply(
     let reasoning = |of: &Character| of.max_reasoning_tokens.map(AgentReasoning::thinking);
     set(agent, reasoning(new), reasoning(old));
     set(agent, new.knowledge(), old.knowledge());
+    replace(agent, new.cues().map(AgentCues), old.cues().map(AgentCues));
+    replace(agent, new.constraint(), old.constraint());
     if (&new.actions, new.action_policy) != (&old.actions, old.action_policy) {
         match actions.of(new) {
             Some(actions) => agent.insert(actions),
@@ -238,12 +254,15 @@ fn apply(
 }
 
 impl Character {
-    /// The persona with the example lines.
+    /// The persona with the example lines and the cues.
     fn full_persona(&self) -> String {
         let mut text = self.persona.clone();
         if !self.examples.is_empty() {
             text.push_str("\n\nYou speak like this:");
             self.examples.iter().for_each(|line| text.extend(["\n- ", line]));
+        }
+        if let Some(cues) = self.cues().and_then(|cues| cues.instruction()) {
+            text.extend(["\n\n", &cues]);
         }
         text
     }
@@ -258,6 +277,16 @@ impl Character {
             stop_strings: self.stop.clone().unwrap_or_default(),
             ..default
         })
+    }
+
+    fn cues(&self) -> Option<Cues> {
+        let known = self.cues.as_ref()?;
+        let cues = Cues::new().unknown(self.unknown_cues).marks(self.cue_marks);
+        Some(known.iter().fold(cues, |cues, (name, words)| cues.with_cue(name, words)))
+    }
+
+    fn constraint(&self) -> Option<AgentConstraint> {
+        self.cues().filter(|_| self.only_known_cues).map(|cues| AgentConstraint(cues.constraint()))
     }
 
     /// With lore or tags, the agent searches at its asks.

@@ -33,6 +33,7 @@
 //! | [`AgentReasoning`](agent::AgentReasoning) | no thinking; at most 512 tokens of reasoning |
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
 //! | [`AgentActions`] | optional: actions of the game that the agent can call |
+//! | [`AgentCues`](cues::AgentCues) | optional: stage directions of its replies are events, apart from speech |
 //! | [`ForkOf`](agent::ForkOf) | optional: the agent that this one begins as a copy of |
 //! | [`Simulation`](agent::Simulation) | optional: the calls of this agent are not real |
 //! | [`AgentEngine`](agent::AgentEngine) | optional: the engine of the agent, in an app with several, and its substitute |
@@ -60,6 +61,7 @@
 //! | [`ReplyStarted`] | prefill of the prompt begins; text arrives with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
 //! | [`ReplyReasoning`](reply::ReplyReasoning) | more reasoning text, which is never spoken |
+//! | [`ReplyCue`](cues::ReplyCue) | a stage direction of an agent with [`AgentCues`](cues::AgentCues), apart from its speech |
 //! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
 //! | [`ActionCall`], [`AgentCalled`](actions::AgentCalled) | the agent calls an action, as a type of the game and as data |
 //! | [`CallRefused`](actions::CallRefused) | a call that cannot be executed |
@@ -194,6 +196,7 @@ pub mod cache;
 #[cfg(feature = "assets")]
 pub mod characters;
 pub mod conversation;
+pub mod cues;
 pub mod diagnostics;
 pub mod engine;
 pub mod engines;

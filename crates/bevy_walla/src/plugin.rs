@@ -9,6 +9,7 @@ use crate::actions::{ActionResult, AgentCalled, CallRefused, ResultRefused, Simu
 use crate::ask::{Ask, Cancel};
 use crate::bridge::{self, EngineBridge};
 use crate::cache::{CacheEnded, publish_copies};
+use crate::cues::ReplyCue;
 use crate::engines::{
     EngineSet, EngineSetup, WallaEngineFailed, WallaEngineReady, publish_engines,
 };
@@ -228,6 +229,7 @@ impl Plugin for WallaPlugin {
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
             .add_message::<ReplyDelta>()
+            .add_message::<ReplyCue>()
             .add_message::<ReplyReasoning>()
             .add_message::<ReplySentence>()
             .add_message::<ReplyToken>()

@@ -12,6 +12,7 @@ use crate::agent::{
 use crate::ask::{Ask, Cancel};
 use crate::cache::CacheEnded;
 use crate::conversation::Conversation;
+use crate::cues::{AgentCues, ReplyCue};
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::fork::{ForkOf, Simulation};
 use crate::reply::{
@@ -50,6 +51,8 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Cancel>()
         .register_type::<ReplyStarted>()
         .register_type::<ReplyDelta>()
+        .register_type::<AgentCues>()
+        .register_type::<ReplyCue>()
         .register_type::<ReplyReasoning>()
         .register_type::<ReplySentence>()
         .register_type::<ReplyToken>()

@@ -122,6 +122,7 @@ struct Give {
 fn no_frame_allocates() {
     sixty_four_generating_agents_allocate_nothing_per_frame();
     agents_behind_a_router_allocate_nothing_per_frame();
+    agents_with_cues_allocate_nothing_per_frame();
     idle_agents_with_actions_allocate_nothing_per_frame();
     a_recorder_allocates_nothing_on_the_frame_side();
 }
@@ -193,6 +194,38 @@ fn agents_behind_a_router_allocate_nothing_per_frame() {
     let heard = app.world().resource::<Heard>();
     assert!(heard.deltas > 64 * 1_200, "{} deltas", heard.deltas);
     assert_eq!(allocations, 0, "in 1,000 frames of 64 speaking agents behind a router");
+}
+
+/// A reply that is no longer than the one before it.
+fn agents_with_cues_allocate_nothing_per_frame() {
+    let mut app = crowd("Well *smiles* met. ", 2_000);
+    #[derive(Resource, Default)]
+    struct Cued(usize);
+    app.init_resource::<Cued>()
+        .add_observer(|_: On<bevy_walla::cues::ReplyCue>, mut cued: ResMut<Cued>| cued.0 += 1);
+    let agents: Vec<Entity> =
+        app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
+    for &agent in &agents {
+        let cues = bevy_walla::cues::Cues::new().with_cue("smile", ["smiles"]);
+        app.world_mut().entity_mut(agent).insert(bevy_walla::cues::AgentCues(cues));
+    }
+    for frames in [500, 100] {
+        for &agent in &agents {
+            app.world_mut().trigger(Cancel::new(agent));
+            app.world_mut().trigger(Ask::new(agent, "Talk."));
+        }
+        for _ in 0..frames {
+            app.update();
+        }
+    }
+    let before = (ALLOCATIONS.load(Ordering::Relaxed), app.world().resource::<Cued>().0);
+    for _ in 0..300 {
+        app.update();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before.0;
+    let cued = app.world().resource::<Cued>().0 - before.1;
+    assert!(cued > 64 * 70, "{cued} cues");
+    assert_eq!(allocations, 0, "in 300 frames of 64 agents with cues");
 }
 
 /// Agents that have acted and are not asked again.

@@ -75,14 +75,14 @@ pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
     BudgetStats, BuiltInTemplate, CacheCopied, CacheError, CacheJob, Call, CallError, CallId,
-    CallResult, Capabilities, Constraint, ConstraintError, ContextPolicy, Deadlines, Detail,
-    EngineClient, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
-    FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvFileError, MAX_DELTA_BYTES,
-    MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard, ModelSource, Notes, Pacing, Prompt,
-    RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route,
-    Score, SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TextSettings,
-    TimeLimit, TokenLogprobs, Turn, UnmarkedCalls, Unsupported, Usage, VocabularyError,
-    default_registry,
+    CallResult, Capabilities, Constraint, ConstraintError, ContextPolicy, Cue, CueMarks, Cues,
+    Deadlines, Detail, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
+    FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KnownCue, KvFileError,
+    MAX_CUE_BYTES, MAX_DELTA_BYTES, MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard,
+    ModelSource, Notes, Pacing, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId,
+    ReplyInProgress, ResultError, Route, Score, SentenceSplitter, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TextSettings, TimeLimit, TokenLogprobs, Turn, UnknownCues,
+    UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

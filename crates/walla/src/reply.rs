@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, Call, EngineState, FinishReason, InlineText, MAX_DELTA_BYTES, RefusedCall, ReplyError,
-    ReplyEvent, ReplyId, Score, Usage,
+    AgentId, Call, Cue, CuePiece, CueSplitter, Cues, EngineState, FinishReason, InlineText,
+    MAX_DELTA_BYTES, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score, Usage,
 };
 
 use crate::dispatcher::Dispatcher;
@@ -39,6 +40,8 @@ pub struct Finished {
     /// The text that [`Reply::finish`] collected (everything that [`Reply::next`] had not
     /// returned).
     pub text: String,
+    /// The cues of a reply [with cues](Reply::with_cues), in order.
+    pub cues: Vec<Cue>,
     /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which
     /// is not speech.
     pub reasoning: String,
@@ -69,8 +72,66 @@ pub struct Reply {
     dispatcher: Arc<Dispatcher>,
     source: Source,
     gathered: Gathered,
+    separation: Option<Box<Separation>>,
     /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
+}
+
+/// Cues apart from speech.
+#[derive(Debug, Default)]
+struct Separation {
+    cues: Cues,
+    splitter: CueSplitter,
+    found: Vec<Cue>,
+    /// Speech that [`Reply::next`] has not returned.
+    speech: VecDeque<InlineText<MAX_DELTA_BYTES>>,
+    /// Tokens that are in no delta yet.
+    tokens: u32,
+    failure: Option<ReplyError>,
+}
+
+impl Separation {
+    /// Speech, then the error of a reply that failed.
+    fn next(&mut self) -> Option<Result<Delta, ReplyError>> {
+        let Some(text) = self.speech.pop_front() else { return self.failure.take().map(Err) };
+        Some(Ok(Delta { text, tokens: std::mem::take(&mut self.tokens) }))
+    }
+
+    /// Whether this event is text or the end, and then takes it.
+    fn takes(&mut self, event: Option<&ReplyEvent>) -> bool {
+        match event {
+            Some(ReplyEvent::Delta { text, tokens }) => self.take(Some((text, *tokens))),
+            Some(ReplyEvent::Finished { .. }) => self.take(None),
+            Some(ReplyEvent::Failed(error)) => {
+                self.take(None);
+                self.failure = Some(error.clone());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes more text, or the end of the reply.
+    fn take(&mut self, delta: Option<(&str, u32)>) {
+        let Self { cues, splitter, found, speech, tokens, .. } = self;
+        let take = |piece: CuePiece<'_>| match piece {
+            CuePiece::Speech(mut text) => {
+                while !text.is_empty() {
+                    let mut part = InlineText::new();
+                    text = part.push(text);
+                    speech.push_back(part);
+                }
+            }
+            CuePiece::Cue(cue) => found.push(cue.into()),
+        };
+        match delta {
+            Some((text, more)) => {
+                *tokens += more;
+                splitter.push(cues, text, take);
+            }
+            None => splitter.finish(take),
+        }
+    }
 }
 
 /// Parts of a reply besides its text, received so far.
@@ -107,13 +168,48 @@ impl Reply {
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, reply_id, events, is_cancelled, is_interrupted };
-        Self { dispatcher, source, gathered: Gathered::default(), end: None }
+        Self { dispatcher, source, gathered: Gathered::default(), separation: None, end: None }
     }
 
     /// A reply that fails at once.
     pub(crate) fn refused(dispatcher: Arc<Dispatcher>, error: ReplyError) -> Self {
         let source = Source::Refused(error);
-        Self { dispatcher, source, gathered: Gathered::default(), end: None }
+        Self { dispatcher, source, gathered: Gathered::default(), separation: None, end: None }
+    }
+
+    /// Separates stage directions (`*smiles*`, `(sighs)`) from the text: [`next`](Self::next) and
+    /// [`finish`](Self::finish) return speech alone, and [`cues`](Self::cues) has the cues with
+    /// their places in it. [`next_event`](Self::next_event) and the conversation have the text as
+    /// the model wrote it; [`spoken_reply_bytes`](Self::spoken_reply_bytes) converts places. Text
+    /// that was returned before this call is not part of the speech.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run(smith: walla::Agent) -> Result<(), walla::ReplyError> {
+    /// use walla::Cues;
+    /// let cues = Cues::new().with_cue("smile", ["smiles", "grins"]);
+    /// let reply = smith.ask("Good day!").with_cues(cues).finish().await?;
+    /// println!("{} ({:?})", reply.text, reply.cues);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_cues(mut self, cues: Cues) -> Self {
+        self.separation = Some(Box::new(Separation { cues, ..Separation::default() }));
+        self
+    }
+
+    /// The cues so far, of a reply [with cues](Self::with_cues).
+    #[must_use]
+    pub fn cues(&self) -> &[Cue] {
+        self.separation.as_ref().map_or(&[], |its| &its.found)
+    }
+
+    /// Bytes of the text up to the end of the first `spoken_bytes` bytes of the speech, for
+    /// [`cancel_heard`](Self::cancel_heard) of a reply [with cues](Self::with_cues).
+    #[must_use]
+    pub fn spoken_reply_bytes(&self, spoken_bytes: usize) -> usize {
+        self.separation.as_ref().map_or(spoken_bytes, |its| its.splitter.reply_bytes(spoken_bytes))
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -156,7 +252,8 @@ impl Reply {
         let (reason, usage) =
             self.end.clone().unwrap_or_else(|| Err(event_loop_gone(&self.dispatcher)))?;
         let Gathered { reasoning, calls, refused, scores } = std::mem::take(&mut self.gathered);
-        Ok(Finished { text, reasoning, calls, refused, scores, reason, usage })
+        let cues = self.separation.take().map(|its| its.found).unwrap_or_default();
+        Ok(Finished { text, cues, reasoning, calls, refused, scores, reason, usage })
     }
 
     /// Waits for the scores of an ask with [`AskOptions::score`](crate::AskOptions::score).
@@ -246,7 +343,16 @@ impl Reply {
 
     fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, ReplyError>>> {
         loop {
-            return Poll::Ready(match ready!(self.poll_event(context)) {
+            if let Some(text) = self.separation.as_deref_mut().and_then(Separation::next) {
+                return Poll::Ready(Some(text));
+            }
+            let event = ready!(self.poll_event(context));
+            if let Some(separation) = self.separation.as_deref_mut()
+                && separation.takes(event.as_ref())
+            {
+                continue;
+            }
+            return Poll::Ready(match event {
                 Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),
                 Some(ReplyEvent::Failed(error)) => Some(Err(error)),
                 Some(ReplyEvent::Finished { .. }) | None => None,

@@ -21,6 +21,7 @@ mod cache_file;
 mod clock;
 mod constraint_compiler;
 mod core;
+mod cues;
 mod detokenizer;
 mod devices;
 mod engine_client;
@@ -49,6 +50,9 @@ pub use api::{
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;
+pub use cues::{
+    Cue, CueMarks, CuePiece, CueSplitter, Cues, KnownCue, MAX_CUE_BYTES, SpokenCue, UnknownCues,
+};
 pub use devices::default_registry;
 pub use engine_client::EngineClient;
 pub use history::{Exchange, History, check_result};

@@ -25,6 +25,7 @@ mod again;
 mod cancel_heard;
 mod collect;
 mod copies;
+mod cues;
 mod forward;
 mod map;
 mod parts;
@@ -141,6 +142,8 @@ struct Record {
     /// engine. Of this and earlier replies the engine knows only the text, not the id.
     last_resent_reply: Option<ReplyId>,
     reply_bytes: usize,
+    /// The reply in progress of an agent with cues.
+    cues: Option<Box<cues::Separation>>,
 }
 
 /// Changes of an agent that are not sent to the engine yet.
@@ -370,6 +373,7 @@ impl Record {
             needs_resend: false,
             last_resent_reply: None,
             reply_bytes: 0,
+            cues: None,
             asks: VecDeque::with_capacity(max_asks.min(MAX_ASKS_WAITING)),
             sentences: sentence::splitter(),
         }

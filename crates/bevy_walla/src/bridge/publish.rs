@@ -9,6 +9,7 @@ use walla_runtime::{
 };
 use walla_trace::Stage;
 
+use super::cues::Separation;
 use super::{
     AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch,
     is_in_conversation,
@@ -17,6 +18,7 @@ use super::{
 use crate::action_types::publish_typed;
 use crate::actions::{AgentCalled, CallRefused, SimulatedCall};
 use crate::conversation::{Conversation, NewExchange, cut_text};
+use crate::cues::{AgentCues, ReplyCue};
 use crate::error::WallaError;
 use crate::fork::Simulation;
 use crate::reply::{
@@ -39,6 +41,7 @@ pub(crate) struct Voices<'w, 's> {
     speeches: Query<'w, 's, &'static mut Speech, Allow<Disabled>>,
     conversations: Query<'w, 's, &'static mut Conversation, Allow<Disabled>>,
     simulations: Query<'w, 's, (), (With<Simulation>, Allow<Disabled>)>,
+    cues: Query<'w, 's, &'static AgentCues, Allow<Disabled>>,
 }
 
 impl Voices<'_, '_> {
@@ -102,10 +105,10 @@ pub(crate) fn publish(
 }
 
 /// A sentence of a reply.
-struct Sentence<'a> {
-    text: &'a str,
-    end_bytes: u32,
-    is_fragment: bool,
+pub(super) struct Sentence<'a> {
+    pub text: &'a str,
+    pub end_bytes: u32,
+    pub is_fragment: bool,
 }
 
 /// End of a reply, for its text.
@@ -151,11 +154,12 @@ impl End {
 /// Outputs to the game.
 #[derive(SystemParam)]
 pub(crate) struct Announcer<'w, 's> {
-    commands: Commands<'w, 's>,
+    pub(super) commands: Commands<'w, 's>,
     ready: MessageWriter<'w, WallaReady>,
     failed: MessageWriter<'w, WallaFailed>,
     reply_started: MessageWriter<'w, ReplyStarted>,
-    reply_delta: MessageWriter<'w, ReplyDelta>,
+    pub(super) reply_delta: MessageWriter<'w, ReplyDelta>,
+    pub(super) reply_cue: MessageWriter<'w, ReplyCue>,
     reply_reasoning: MessageWriter<'w, ReplyReasoning>,
     reply_sentence: MessageWriter<'w, ReplySentence>,
     reply_token: MessageWriter<'w, ReplyToken>,
@@ -169,7 +173,12 @@ pub(crate) struct Announcer<'w, 's> {
 }
 
 impl Announcer<'_, '_> {
-    fn said(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, sentence: Sentence<'_>) {
+    pub(super) fn said(
+        &mut self,
+        agent: Entity,
+        AskId { reply_id, tag }: AskId,
+        sentence: Sentence<'_>,
+    ) {
         let mut text = InlineText::new();
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
@@ -274,17 +283,22 @@ impl EngineBridge {
         match &mut event.what {
             &mut ReplyEvent::Started { prompt_tokens } => {
                 let tag = record.tag_of(at);
+                record.begin_cues(at, voices.cues.get(agent).ok());
                 let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, reply_id, tag, prompt_tokens };
                 announce(&mut out.commands, &mut out.reply_started, started);
             }
             ReplyEvent::Delta { text, tokens } => {
+                let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
+                if record.cues.is_some() {
+                    let delta = Some((&**text, *tokens));
+                    return record.push_separated(at, delta, speech.as_deref_mut(), out);
+                }
                 let tag = record.tag_of(at);
                 let delta = || ReplyDelta { agent, reply_id, tag, text: *text, tokens: *tokens };
                 out.reply_delta.write(delta());
                 out.commands.trigger(delta());
-                let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
                 let say = |s: Sentence| out.said(agent, AskId { reply_id, tag }, s);
                 record.push_text(at, text, speech.as_deref_mut(), say);
             }
@@ -361,6 +375,10 @@ impl EngineBridge {
         let Some(record) = self.records.get_mut(&id) else { return };
         let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
         let agent = record.entity;
+        if record.cues.is_some() {
+            let mut speech = voices.speech(record);
+            record.push_separated(at, None, speech.as_deref_mut(), out);
+        }
         let end = End::new(&outcome, self.publishes_fragments);
         let say = |s: Sentence| out.said(agent, ask, s);
         let has_begun = record.end(at, voices, end, say);
@@ -399,7 +417,7 @@ impl Record {
         self.asks.get(at).map_or(0, |ask| ask.tag)
     }
 
-    fn is_aside(&self, at: usize) -> bool {
+    pub(super) fn is_aside(&self, at: usize) -> bool {
         self.asks.get(at).is_some_and(|ask| ask.content.is_aside)
     }
 
@@ -479,10 +497,12 @@ impl Record {
             return false;
         }
         let is_fragment = end.is_cut && !self.sentences.is_at_end();
-        let begin = self.sentence_end;
+        let (begin, cues) = (self.sentence_end, self.cues.as_deref());
         self.sentences.finish(|text| {
             if !is_fragment || end.publishes_fragment {
-                let end_bytes = end_of(text, &ask.turn, begin) as u32;
+                let spoken_bytes = end_of(text, cues.map_or(&ask.turn, Separation::speech), begin);
+                let end_bytes = cues.map_or(spoken_bytes, |cues| cues.reply_bytes(spoken_bytes));
+                let end_bytes = end_bytes as u32;
                 say(Sentence { text, end_bytes, is_fragment });
             }
         });

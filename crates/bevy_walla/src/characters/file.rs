@@ -15,6 +15,7 @@ use walla_types::Sampling;
 
 use super::LoreFile;
 use crate::actions::{ActionPolicy, AgentActions};
+use crate::cues::{CueMarks, UnknownCues};
 
 /// Maximum bytes of a file.
 const MAX_BYTES: usize = 1 << 20;
@@ -77,6 +78,22 @@ pub struct Character {
     /// When the agent may call them. Default: [`ActionPolicy::Auto`].
     #[serde(default)]
     pub action_policy: Option<ActionPolicy>,
+    /// The cues that the game knows ([`AgentCues`](crate::cues::AgentCues)), each with words that
+    /// mean it besides its name. The persona tells the model the first word of each. `Some` and
+    /// empty: each stage direction is a cue. `None`: the entity's `AgentCues` apply.
+    #[serde(default)]
+    pub cues: Option<BTreeMap<String, Vec<String>>>,
+    /// What happens with other stage directions. Default: [`UnknownCues::Drop`].
+    #[serde(default)]
+    pub unknown_cues: UnknownCues,
+    /// The marks of stage directions. Default: all.
+    #[serde(default)]
+    pub cue_marks: CueMarks,
+    /// Whether the agent can write no other stage directions
+    /// ([`Cues::constraint`](crate::cues::Cues::constraint)). It calls no
+    /// actions then. Default: `false`.
+    #[serde(default)]
+    pub only_known_cues: bool,
     /// The assets of `lore`, which the loader sets; for a character that is made in code, its lore.
     #[dependency]
     #[serde(skip)]

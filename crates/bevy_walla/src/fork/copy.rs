@@ -9,6 +9,7 @@ use crate::agent::{
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::conversation::Conversation;
+use crate::cues::AgentCues;
 use crate::memories::{AgentKnowledge, AgentMemory, Memorizes};
 
 impl ForkCommands for Commands<'_, '_> {
@@ -30,8 +31,8 @@ fn queue_fork(commands: &mut Commands<'_, '_>, agent: Entity, with: impl Bundle)
 /// The parts of an agent that its copies have too.
 type Parts = (
     (Agent, AgentSampling, AgentSeed, VoiceRate, AgentPriority, LevelOfDetail, ReplyLimits),
-    (AgentContext, AgentReasoning, AgentConstraint, AgentActions, AgentEngine, Simulation),
-    (Conversation, AgentKnowledge, AgentMemory, Memorizes),
+    (AgentContext, AgentReasoning, AgentConstraint, AgentActions, AgentEngine, AgentCues),
+    (Simulation, Conversation, AgentKnowledge, AgentMemory, Memorizes),
 );
 
 fn fork(world: &mut World, source: Entity, copy: Entity) {

@@ -18,6 +18,7 @@ use super::texts::{MemoryTexts, MemoryTurn};
 use super::{AgentMemory, MemoryTime, sync};
 use crate::bridge;
 use crate::conversation::{Conversation, Heard};
+use crate::cues::AgentCues;
 use crate::reply::ReplyFinished;
 use crate::systems::{Schedules, WallaSystems};
 
@@ -64,7 +65,7 @@ impl RememberCommands for Commands<'_, '_> {
 /// Turns of the conversation become entries of the agent's [`AgentMemory`], so that it remembers
 /// turns that the engine's context no longer holds. [`MemoryTexts`] has their texts.
 ///
-/// Exchanges become entries when their replies end, observations
+/// Exchanges become entries when their replies end, without their [cues](crate::cues), observations
 /// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
 /// Replies without text, cut replies without a question, and turns that were loaded or edited
 /// become none. The latest entries are not found while they are
@@ -173,6 +174,7 @@ type Talking = (
     &'static Conversation,
     &'static mut Memorized,
     Option<&'static Name>,
+    Option<&'static AgentCues>,
 );
 
 fn memorize_exchange(
@@ -182,7 +184,7 @@ fn memorize_exchange(
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    let Ok((agent, mut memory, memorizes, conversation, mut memorized, name)) =
+    let Ok((agent, mut memory, memorizes, conversation, mut memorized, name, cues)) =
         agents.get_mut(finished.agent)
     else {
         return;
@@ -190,7 +192,9 @@ fn memorize_exchange(
     let Some(exchange) = conversation.exchange(finished.reply_id) else { return };
     let Heard { question, speaker, reply } = exchange;
     let speaker_name = speaker.and_then(|speaker| names.get(speaker).ok()).map(Name::as_str);
-    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question, reply.trim());
+    let spoken = cues.map(|AgentCues(cues)| cues.separate(reply).0);
+    let spoken = spoken.as_deref().unwrap_or(reply).trim();
+    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question, spoken);
     let turn = MemoryTurn { speaker, speaker_name, ..turn };
     if memorizes.exchanges
         && !turn.text.is_empty()
@@ -209,7 +213,7 @@ fn memorize_observations(
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    for (agent, mut memory, memorizes, conversation, mut memorized, name) in &mut agents {
+    for (agent, mut memory, memorizes, conversation, mut memorized, name, _) in &mut agents {
         let agent = (agent, name.map(Name::as_str));
         let pushed = memorized.update(&mut memory, conversation, agent, &texts);
         if !memorizes.observations || pushed == 0 {

@@ -14,6 +14,7 @@ use bevy_walla::characters::{
     Character, CharacterApplied, CharacterError, CharacterHandle, WallaCharacterPlugin,
 };
 use bevy_walla::conversation::Speaker;
+use bevy_walla::cues::{AgentCues, CueMarks, Cues, UnknownCues};
 use bevy_walla::engine::Command;
 use bevy_walla::memories::{AgentKnowledge, AgentMemory, RecallOptions};
 use bevy_walla::memory::Entry;
@@ -96,6 +97,30 @@ fn an_ask_waits_for_the_character() {
     assert!(!agent.contains::<AgentEngine>() && !agent.contains::<AgentActions>());
     let adds = |command: &Command| matches!(command, Command::AddAgent { .. });
     assert_eq!(engine.commands().iter().filter(|command| adds(command)).count(), 1);
+}
+
+#[test]
+fn a_character_has_cues() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"(persona: "Greta", cues: {"sigh": [], "smile": ["grins"]},
+        unknown_cues: Keep, cue_marks: (brackets: false), only_known_cues: true)"#;
+    std::fs::write(folder.path().join(FILE), text).unwrap();
+    let mut app = app_in(folder.path(), &echo());
+    let greta = spawn_from(&mut app, FILE);
+    run_until(&mut app, |app| applied(app) == 1);
+    let marks = CueMarks { brackets: false, ..CueMarks::default() };
+    let cues = Cues::new().with_cue("sigh", [""; 0]).with_cue("smile", ["grins"]);
+    let cues = cues.unknown(UnknownCues::Keep).marks(marks);
+    let agent = app.world().entity(greta);
+    let persona = &agent.get::<Agent>().unwrap().persona;
+    assert_eq!(*persona, format!("Greta\n\n{}", cues.instruction().unwrap()));
+    assert_eq!(agent.get::<AgentConstraint>().unwrap().0, cues.constraint());
+    assert_eq!(*agent.get::<AgentCues>().unwrap(), AgentCues(cues));
+    rewrite(&mut app, folder.path(), "(persona: \"Greta\")");
+    run_until(&mut app, |app| applied(app) == 2);
+    let agent = app.world().entity(greta);
+    assert!(!agent.contains::<AgentCues>() && !agent.contains::<AgentConstraint>());
+    assert_eq!(agent.get::<Agent>().unwrap().persona, "Greta");
 }
 
 /// A change of the file: no reply ends, conversations stay, and the next prompt has the new

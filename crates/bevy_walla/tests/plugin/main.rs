@@ -9,6 +9,7 @@ mod changes;
 mod characters;
 mod consistency;
 mod conversation_control;
+mod cues;
 mod dialogue;
 mod disabled;
 mod files_and_prompts;

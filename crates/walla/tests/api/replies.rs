@@ -1,7 +1,8 @@
 //! Replies as streams.
 
 use walla::{
-    AgentSpec, AskOptions, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent,
+    AgentSpec, AskOptions, Constraint, Cues, EngineOptions, FinishReason, ModelSource, Prompt,
+    ReplyError, ReplyEvent,
 };
 use walla_doubles::FaultPlan;
 use walla_doubles::synth::{self, Dialect, Mixture, Model};
@@ -36,6 +37,34 @@ async fn finish_returns_the_rest_after_next() {
     assert_eq!(reply.end(), None);
     let rest = soon("the end", reply.finish()).await.unwrap();
     assert_eq!(format!("{}{}", first.text(), rest.text), whole);
+}
+
+/// A reply of a local engine with a given text.
+#[tokio::test]
+async fn cues_are_apart_from_speech() {
+    let engine = engine().await;
+    let text = "*grins* Three silver (sighs), no less!";
+    let constraint = Constraint::choice([text]);
+    let agent = engine.agent_with(AgentSpec { constraint: Some(constraint), ..AgentSpec::new("") });
+    let cues = Cues::new().with_cue("smile", ["grins"]).with_cue("sigh", ["sighs"]);
+    let mut reply = agent.ask("Hello!").with_cues(cues.clone());
+    let mut tokens = 0;
+    let mut speech = String::new();
+    while let Some(delta) = soon("a delta", reply.next()).await {
+        let delta = delta.unwrap();
+        speech.push_str(delta.text());
+        tokens += delta.tokens();
+    }
+    assert_eq!(speech, "Three silver , no less!");
+    let found: Vec<_> = reply.cues().iter().map(|cue| (&*cue.name, cue.at_bytes)).collect();
+    assert_eq!(found, [("smile", 0), ("sigh", 13)]);
+    assert_eq!(reply.spoken_reply_bytes("Three".len()), "*grins* Three".len());
+    assert_eq!(reply.end().unwrap().1.reply_tokens, tokens);
+    let again = agent.ask("Again?").with_cues(cues);
+    let finished = soon("the end", again.finish()).await.unwrap();
+    assert_eq!((&*finished.text, finished.cues.len()), (&*speech, 2));
+    let whole = soon("the end", agent.ask("And?").finish()).await.unwrap();
+    assert_eq!((&*whole.text, whole.cues.len()), (text, 0), "the conversation has them");
 }
 
 #[tokio::test]

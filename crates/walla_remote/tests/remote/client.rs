@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
-    AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
-    EngineState, EngineStats, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError,
-    ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
+    AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, CuePiece,
+    CueSplitter, Cues, EngineClient, EngineState, EngineStats, Event, FinishReason, Notes, Prompt,
+    RemoteError, ReplyError, ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
 };
 
 use crate::server::{
@@ -126,6 +126,40 @@ pub fn recording(
         script(request)
     });
     (server, requests)
+}
+
+/// Cues in the deltas of a server, cut anywhere.
+#[test]
+fn cues_of_a_remote_reply_are_apart_from_speech() {
+    let text = "*smiles* Größer (sighs deeply), no [laughs] less!";
+    for cut in text.char_indices().map(|(at, _)| at) {
+        let (first, second) = text.split_at(cut);
+        let server = Server::start(move |_| {
+            let parts = [self::text(first), self::text(second), finish("stop"), done(10, 9)];
+            vec![bytes(format!("{STREAM}{}", parts.concat()))]
+        });
+        let client = client(options(&server));
+        let greta = add(&client, AgentSpec::new("Greta"));
+        let reply_id = ask(&client, greta, "*nods* Hello (bows)");
+        let (cues, mut splitter) = (Cues::new(), CueSplitter::default());
+        let (mut speech, mut found) = (String::new(), Vec::new());
+        let mut take = |piece: CuePiece<'_>| match piece {
+            CuePiece::Speech(text) => speech.push_str(text),
+            CuePiece::Cue(cue) => found.push((cue.text.to_owned(), cue.at_bytes)),
+        };
+        loop {
+            let event = recv(&client);
+            match event.what {
+                _ if event.reply_id != reply_id => {}
+                ReplyEvent::Delta { text, .. } => splitter.push(&cues, &text, &mut take),
+                what if what.is_terminal() => break splitter.finish(&mut take),
+                _ => {}
+            }
+        }
+        assert_eq!(speech, "Größer , no less!");
+        let expected = [("smiles", 0), ("sighs deeply", 9), ("laughs", 14)];
+        assert_eq!(found, expected.map(|(text, at)| (text.to_owned(), at)));
+    }
 }
 
 fn turn(speaker: Speaker, text: &str) -> Turn {

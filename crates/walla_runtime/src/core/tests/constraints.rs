@@ -7,6 +7,7 @@ use walla_types::TokenMask;
 
 use super::*;
 use crate::api::Actions;
+use crate::cues::Cues;
 
 /// A horse for sale.
 const OFFER: &str = r#"{
@@ -65,6 +66,39 @@ fn replies_conform_and_end_where_the_grammar_ends() {
         assert!(heard.usage.first_token_micros > 0);
     }
     assert!(texts.iter().any(|heard| heard.text != texts[0].text), "there is a choice");
+}
+
+/// Random tokens under the constraint of cues.
+#[test]
+fn replies_have_no_other_stage_directions_than_the_known_cues() {
+    let mut rig = free(&roomy());
+    let known = Cues::new().with_cue("smile", ["grins (a bit)"]).with_cue("sigh", [""; 0]);
+    let agents = (0..12).map(|seed| rig.agent(constrained(seed, known.constraint())));
+    let agents: Vec<_> = agents.collect();
+    let mut asks = Vec::new();
+    for _ in 0..8 {
+        asks.extend(agents.iter().map(|agent| rig.ask(*agent, tokens("hello"))));
+        rig.run();
+    }
+    rig.assert_all_ended();
+    let (mut found, mut bytes) = (0, 0);
+    for ask in asks {
+        let text = &rig.reply(ask).text;
+        let words = ["smile", "grins (a bit)", "sigh"];
+        let mut others = text.clone();
+        for (open, close) in [("*", "*"), ("(", ")"), ("（", "）"), ("[", "]"), ("【", "】")] {
+            for word in words {
+                let cue = format!("{open}{word}{close}");
+                found += others.matches(&cue).count();
+                others = others.replace(&cue, "");
+            }
+        }
+        // The last one may be cut.
+        let marks = ["*", "(", "（", "[", "【"].map(|mark| others.matches(mark).count());
+        assert!(marks.iter().sum::<usize>() <= 2, "{text:?}");
+        bytes += text.len();
+    }
+    assert!(found > 5 && bytes > 500, "{found} cues, {bytes} bytes");
 }
 
 /// Agents with equal constraints or actions share a grammar.
