@@ -10,7 +10,7 @@ use walla_runtime::{ActionPolicy, Constraint, ReplyId};
 
 use crate::sentence::ReplySentence;
 
-pub use walla_runtime::{AskOptions, Notes, Prompt};
+pub use walla_runtime::{AskOptions, NamedText, Notes, Prompt};
 
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
@@ -62,8 +62,9 @@ pub struct Ask {
     /// purpose of the answer, or the entity that asked ([`Entity::to_bits`]).
     /// All events of the reply carry a copy. Default: `0`.
     pub tag: u64,
-    /// Another character that speaks the text, for [`MemoryTexts`](crate::memories::MemoryTexts).
-    /// Default: `None`, the player.
+    /// Another character that speaks the text. Its [`Name`] is the [name of the
+    /// turn](crate::conversation::Turn::name), and
+    /// [`MemoryTexts`](crate::memories::MemoryTexts) has both. Default: `None`, the player.
     #[cfg_attr(feature = "reflect", reflect(default))]
     pub speaker: Option<Entity>,
     /// Settings of this ask, which replace the settings of its agent. Default: none.
@@ -91,11 +92,23 @@ impl Ask {
         Self::new(agent, Prompt::Again)
     }
 
-    /// Sets the character that speaks the text, instead of the player: an agent that
-    /// [memorizes](crate::memories::Memorizes) the exchange remembers who spoke.
+    /// Sets the character that speaks the text, instead of the player. The agent reads its
+    /// [`Name`] before the text, and if it [memorizes](crate::memories::Memorizes) the exchange,
+    /// remembers who spoke.
     #[must_use]
     pub fn with_speaker(self, speaker: Entity) -> Self {
         Self { speaker: Some(speaker), ..self }
+    }
+
+    /// Sets the name of the speaker, such as a player's, one of several: the agent reads it before
+    /// the text. Only a question ([`Prompt::Chat`]) has one.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.prompt = match self.prompt {
+            Prompt::Chat(text) => Prompt::named(name, text),
+            other => other,
+        };
+        self
     }
 
     /// Sets texts that the agent knows for this reply. They replace the entries of its

@@ -9,7 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{History, MAX_EXCHANGES_KNOWN, Prompt, ReplyId};
+use walla_runtime::{History, MAX_EXCHANGES_KNOWN, ReplyId};
 
 pub use walla_runtime::{Speaker, Turn};
 
@@ -128,7 +128,7 @@ struct Exchange {
 /// An exchange that has ended.
 #[derive(Debug)]
 pub(crate) struct Heard<'a> {
-    pub question: Option<&'a str>,
+    pub question: Option<&'a Turn>,
     /// Who asked; `None`: the player.
     pub speaker: Option<Entity>,
     pub reply: &'a str,
@@ -138,7 +138,7 @@ pub(crate) struct Heard<'a> {
 #[derive(Debug)]
 pub(crate) struct NewExchange {
     /// `None` if the agent continued its conversation.
-    pub question: Option<String>,
+    pub question: Option<Turn>,
     /// Who asked; `None`: the player.
     pub speaker: Option<Entity>,
     pub reply: String,
@@ -166,6 +166,31 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
+    /// The turns of a speaker with this [name](Turn::name), oldest first.
+    pub fn said_by(&self, name: &str) -> impl DoubleEndedIterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| turn.name.as_deref() == Some(name))
+    }
+
+    /// The names of the speakers in the conversation, in the order of their latest turns, the last
+    /// one first.
+    #[must_use]
+    pub fn speakers(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for name in self.turns.iter().rev().filter_map(|turn| turn.name.as_deref()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Appends what another character or player has said to someone else, as
+    /// [`push`](Self::push): the agent knows it from its next reply on, and does not answer it. An
+    /// agent that [memorizes](crate::memories::Memorizes) observations remembers it.
+    pub fn overhear(&mut self, name: impl Into<Arc<str>>, text: impl Into<String>) {
+        self.push_turn(Turn::named(name, text));
+    }
+
     /// The text of a reply that has ended. In an observer of
     /// [`ReplyFinished`](crate::ReplyFinished), [`Speech`](crate::Speech) may already show the next
     /// reply.
@@ -185,7 +210,6 @@ impl Conversation {
         let exchange = latest.find(|known| known.reply_id == reply_id)?;
         let reply = self.turns.get(exchange.answer)?;
         let question = self.turns.get(exchange.begin).filter(|_| exchange.begin < exchange.answer);
-        let question = question.map(|turn| turn.text.as_str());
         Some(Heard { question, speaker: exchange.speaker, reply: &reply.text })
     }
 
@@ -249,15 +273,12 @@ impl Conversation {
 
     /// Removes the last reply and all later turns. Returns its question, if it had one, and the
     /// removed turns, among them the question. `None`: the conversation has no reply.
-    pub(crate) fn take_last_reply(&mut self) -> Option<(Option<String>, Vec<Turn>)> {
+    pub(crate) fn take_last_reply(&mut self) -> Option<(Option<Turn>, Vec<Turn>)> {
         let mut history = History::new(std::mem::take(&mut self.turns));
         let prompt = history.take_reply();
         let removed = history.taken().to_vec();
         self.turns = Arc::unwrap_or_clone(history.into_turns());
-        let question = match prompt? {
-            Prompt::Chat(question) => Some(question),
-            _ => None,
-        };
+        let question = prompt?.into_question();
         self.edited(Edit::Repetition);
         Some((question, removed))
     }
@@ -344,8 +365,8 @@ impl Conversation {
     ) {
         let begin = self.turns.len().saturating_sub(turns_after);
         let mut at = begin;
-        if let Some(text) = exchange.question {
-            self.turns.insert(at, Turn::new(Speaker::User, text));
+        if let Some(question) = exchange.question {
+            self.turns.insert(at, question);
             at += 1;
         }
         self.turns.insert(at, Turn::new(Speaker::Agent, exchange.reply));
@@ -433,7 +454,7 @@ mod tests {
     use super::*;
 
     fn exchange(question: &str, reply: &str) -> NewExchange {
-        let (question, reply) = (Some(question.into()), reply.into());
+        let (question, reply) = (Some(Turn::new(Speaker::User, question)), reply.into());
         NewExchange { question, speaker: None, reply, actions: Vec::new() }
     }
 

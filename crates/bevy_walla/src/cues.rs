@@ -5,7 +5,7 @@
 //! [`ReplyDelta`](crate::ReplyDelta), no [`ReplySentence`](crate::ReplySentence) and not in
 //! [`Speech`](crate::Speech). Each is a [`ReplyCue`] with its place. The
 //! [`Conversation`](crate::Conversation) keeps the reply as the model wrote it, so that the agent
-//! goes on in the same manner. This holds for all engines: local, remote and scripted ones.
+//! continues in the same manner. This holds for all engines: local, remote and scripted ones.
 //!
 //! # Examples
 //! ```
@@ -15,7 +15,7 @@
 //!
 //! fn setup(mut commands: Commands) {
 //!     let cues = Cues::new().with_cue("smile", ["smiles", "grins"]).with_cue("sigh", ["sighs"]);
-//!     // The sentence tells the model the words: "… *smiles*, *sighs*."
+//!     // The sentence names the words: "… *smiles*, *sighs*."
 //!     let persona = format!("You are Greta, the smith. {}", cues.instruction().unwrap_or_default());
 //!     commands.spawn((Agent::persona(persona), AgentCues(cues))).observe(|cue: On<ReplyCue>| {
 //!         println!("animation {} behind {} bytes of speech", cue.name, cue.at_bytes);
@@ -50,7 +50,7 @@ impl From<Cues> for AgentCues {
 }
 
 /// A cue of a reply. It comes behind the [`ReplyDelta`](crate::ReplyDelta)s of the speech before
-/// it, and before those of the speech after it.
+/// it, and before the deltas of the speech after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyCue {
@@ -61,8 +61,8 @@ pub struct ReplyCue {
     pub reply_id: ReplyId,
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
-    /// [`KnownCue::name`] (its first [`MAX_CUE_BYTES`] bytes), or the text if the agent has no known
-    /// cues.
+    /// [`KnownCue::name`] (its first [`MAX_CUE_BYTES`] bytes), or the text if the agent has no
+    /// known cues.
     pub name: InlineText<MAX_CUE_BYTES>,
     /// The text between the marks.
     pub text: InlineText<MAX_CUE_BYTES>,

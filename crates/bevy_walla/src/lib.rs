@@ -38,6 +38,7 @@
 //! | [`Simulation`](agent::Simulation) | optional: the calls of this agent are not real |
 //! | [`AgentEngine`](agent::AgentEngine) | optional: the engine of the agent, in an app with several, and its substitute |
 //! | `CharacterHandle` | optional, with `WallaCharacterPlugin` (feature `assets`): persona and settings from a file |
+//! | [`MemberOf`](groups::MemberOf) | optional, with [`WallaGroupPlugin`](groups::WallaGroupPlugin): conversations of several agents and players |
 //! | [`AgentMemory`](memories::AgentMemory), [`AgentKnowledge`](memories::AgentKnowledge), [`Memorizes`](memories::Memorizes) | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
 //! | state | |
@@ -202,6 +203,7 @@ pub mod engine;
 pub mod engines;
 mod error;
 mod fork;
+pub mod groups;
 #[cfg(feature = "lod")]
 pub mod lod;
 pub mod memories;
@@ -300,6 +302,8 @@ mod pages {
     struct Engines;
     #[doc = include_str!("../../../docs/frame.md")]
     struct Frame;
+    #[doc = include_str!("../../../docs/groups.md")]
+    struct Groups;
     #[doc = include_str!("../../../docs/memory.md")]
     struct Memory;
     #[doc = include_str!("../../../docs/saving.md")]

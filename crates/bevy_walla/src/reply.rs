@@ -30,8 +30,8 @@ pub struct ReplyStarted {
     pub prompt_tokens: u32,
 }
 
-/// More text of a reply. The concatenation of all deltas is the reply, without reasoning and without
-/// the [cues](crate::cues) of an agent that has them.
+/// More text of a reply. The concatenation of all deltas is the reply, without reasoning and
+/// without the [cues](crate::cues) of an agent that has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyDelta {
@@ -44,7 +44,7 @@ pub struct ReplyDelta {
     pub tag: u64,
     /// Whole characters, spaces included.
     pub text: InlineText<MAX_DELTA_BYTES>,
-    /// Tokens that this text completes, with those of [cues](crate::cues) before it.
+    /// Tokens that this text completes, with the tokens of [cues](crate::cues) before it.
     pub tokens: u32,
 }
 

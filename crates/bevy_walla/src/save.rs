@@ -18,14 +18,20 @@ struct Allowance {
 impl Allowance {
     const FULL: Self = Self { turns: Conversation::MAX_TURNS, bytes: Conversation::MAX_TEXT_BYTES };
 
-    fn take(&mut self, text: &str) -> Result<(), ConversationError> {
+    /// Takes a turn with this number of bytes of text and name.
+    fn take(&mut self, bytes: usize) -> Result<(), ConversationError> {
         let (max_turns, max_bytes) = (Conversation::MAX_TURNS, Conversation::MAX_TEXT_BYTES);
         let too_many = ConversationError::TooManyTurns { max_turns };
         self.turns = self.turns.checked_sub(1).ok_or(too_many)?;
         let too_long = ConversationError::TextTooLong { max_bytes };
-        self.bytes = self.bytes.checked_sub(text.len()).ok_or(too_long)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(too_long)?;
         Ok(())
     }
+}
+
+/// Bytes of a turn's text and name.
+fn bytes(turn: &Turn) -> usize {
+    turn.text.len() + turn.name.as_ref().map_or(0, |name| name.len())
 }
 
 impl Conversation {
@@ -45,7 +51,7 @@ impl Conversation {
     /// iterator.
     pub fn try_new(turns: impl IntoIterator<Item = Turn>) -> Result<Self, ConversationError> {
         let mut allowance = Allowance::FULL;
-        let checked = turns.into_iter().map(|turn| allowance.take(&turn.text).map(|()| turn));
+        let checked = turns.into_iter().map(|turn| allowance.take(bytes(&turn)).map(|()| turn));
         Ok(Self::new(checked.collect::<Result<Vec<_>, _>>()?))
     }
 }
@@ -61,13 +67,13 @@ mod with_serde {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use walla_runtime::{CallId, ReplyId, Speaker, Turn};
 
-    use super::Allowance;
+    use super::{Allowance, bytes};
     use crate::conversation::Conversation;
 
     /// The speaker, and the call of a turn that has one.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum SavedSpeaker {
+    enum SavedSpeaker<'a> {
         User,
         Agent,
         Observation,
@@ -76,12 +82,15 @@ mod with_serde {
         /// Number of a reply, and index of the call.
         ActionOf(u64, u32),
         ActionResultOf(u64, u32),
+        /// A user with a name.
+        Named(#[serde(borrow)] Cow<'a, str>),
     }
 
-    impl SavedSpeaker {
-        fn of(turn: &Turn) -> Self {
+    impl<'a> SavedSpeaker<'a> {
+        fn of(turn: &'a Turn) -> Self {
             let call = turn.call.map(|CallId { reply_id, index }| (reply_id.0, index));
             match (turn.speaker, call) {
+                (Speaker::User, _) if let Some(name) = &turn.name => Self::Named((&**name).into()),
                 (Speaker::User, _) => Self::User,
                 (Speaker::Agent, _) => Self::Agent,
                 (Speaker::Observation, _) => Self::Observation,
@@ -94,6 +103,7 @@ mod with_serde {
 
         fn turn(self, text: String) -> Turn {
             let (speaker, call) = match self {
+                Self::Named(name) => return Turn::named(&*name, text),
                 Self::User => (Speaker::User, None),
                 Self::Agent => (Speaker::Agent, None),
                 Self::Observation => (Speaker::Observation, None),
@@ -119,7 +129,8 @@ mod with_serde {
     #[derive(Serialize, Deserialize)]
     #[serde(rename = "Turn")]
     struct SavedTurn<'a> {
-        speaker: SavedSpeaker,
+        #[serde(borrow)]
+        speaker: SavedSpeaker<'a>,
         /// Borrowed where the format allows it, so that its length is checked before it is copied.
         #[serde(borrow)]
         text: Cow<'a, str>,
@@ -129,7 +140,7 @@ mod with_serde {
         /// A conversation beyond the limits is an error here, not when the save is loaded.
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             let mut allowance = Allowance::FULL;
-            let within = self.turns().iter().try_for_each(|turn| allowance.take(&turn.text));
+            let within = self.turns().iter().try_for_each(|turn| allowance.take(bytes(turn)));
             within.map_err(S::Error::custom)?;
             serializer.collect_seq(self.turns().iter().map(|turn| SavedTurn {
                 speaker: SavedSpeaker::of(turn),
@@ -159,7 +170,11 @@ mod with_serde {
             let mut read = Vec::new();
             while let Some(SavedTurn { speaker, text }) = turns.next_element()? {
                 // Turn by turn: a save that claims millions of turns ends at the limit.
-                allowance.take(&text).map_err(A::Error::custom)?;
+                let name_bytes = match &speaker {
+                    SavedSpeaker::Named(name) => name.len(),
+                    _ => 0,
+                };
+                allowance.take(name_bytes + text.len()).map_err(A::Error::custom)?;
                 read.push(speaker.turn(text.into_owned()));
             }
             Ok(read)

@@ -342,6 +342,7 @@ impl Inner {
         }
         let question = match prompt {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
+            Prompt::Named(named) => named.text,
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
             Prompt::Continue | Prompt::Results(_) | Prompt::Again => {
                 scripted.spec.turns.last().map(|turn| turn.text.clone()).unwrap_or_default()

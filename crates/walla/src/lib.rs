@@ -79,10 +79,10 @@ pub use walla_runtime::{
     Deadlines, Detail, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
     FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KnownCue, KvFileError,
     MAX_CUE_BYTES, MAX_DELTA_BYTES, MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard,
-    ModelSource, Notes, Pacing, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId,
-    ReplyInProgress, ResultError, Route, Score, SentenceSplitter, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TextSettings, TimeLimit, TokenLogprobs, Turn, UnknownCues,
-    UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
+    ModelSource, NamedText, Notes, Pacing, Prompt, RefusedCall, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score, SentenceSplitter, Speaker,
+    TemplateChoice, TemplateError, TemplateState, TextSettings, TimeLimit, TokenLogprobs, Turn,
+    UnknownCues, UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

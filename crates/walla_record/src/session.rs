@@ -192,7 +192,7 @@ const MAX_SHOWN_BYTES: usize = 200;
 /// The content of an ask, shortened, as a part of errors.
 pub(crate) fn describe(prompt: &Prompt) -> String {
     let (kind, text) = match prompt {
-        Prompt::Chat(text) => ("", text.as_str()),
+        Prompt::Chat(_) | Prompt::Named(_) => ("", prompt.text()),
         Prompt::Raw(text) => ("raw: ", text.as_str()),
         Prompt::RawTrusted(text) => ("trusted: ", text.as_str()),
         Prompt::Continue => ("(continue)", ""),

@@ -9,7 +9,7 @@ use walla_runtime::{
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub reply_id: ReplyId,
-    pub question: Option<String>,
+    pub question: Option<Turn>,
     pub speech: String,
     pub actions: Vec<Turn>,
     pub calls: u32,

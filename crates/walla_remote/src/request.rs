@@ -19,7 +19,7 @@ pub(crate) struct Asked<'a> {
     pub turns: &'a [Turn],
     /// Texts that the agent knows for this reply.
     pub note: Option<&'a str>,
-    pub question: Option<&'a str>,
+    pub question: Option<&'a Turn>,
     pub constraint: Option<&'a Constraint>,
     /// When the reply may call actions. `None`: the request has no tools.
     pub policy: Option<ActionPolicy>,
@@ -82,7 +82,7 @@ pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
 fn messages(options: &RemoteOptions, asked: &Asked<'_>) -> Vec<Value> {
     let persona = Message::new(Role::System, &asked.spec.persona);
-    let question = asked.question.map(|content| Message::new(Role::User, content));
+    let question = asked.question.map(Turn::message);
     let persona = Some(persona).filter(|persona| !persona.content.is_empty());
     let note = asked.note.map(|content| Message::new(Role::Observation, content));
     let turns = asked.turns.iter().map(Turn::message);

@@ -45,7 +45,7 @@ pub(crate) struct Reply {
     pub on: Key,
     /// Content of the ask, as long as the reply can move to a substitute.
     pub ask: Option<(Prompt, AskOptions)>,
-    pub question: Option<String>,
+    pub question: Option<Turn>,
     /// Whether it becomes part of the conversation.
     pub is_chat: bool,
     /// Prompt tokens of a begin that is not published before the first output, because the reply

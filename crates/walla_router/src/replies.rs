@@ -104,10 +104,7 @@ impl State {
         let Some(agent) = agents.get_mut(&id) else { return };
         let Some(child) = find(children, choice.key) else { return };
         agent.sync(id, child);
-        let question = match &prompt {
-            Prompt::Chat(text) => Some(text.clone()),
-            _ => None,
-        };
+        let question = prompt.clone().into_question();
         let limit = agent.spec.route.max_first_token.filter(|_| choice.can_move);
         // Only replies that can move have one: without a substitute it would change nothing.
         let deadline = limit.map(|limit| now.saturating_add(limit));
@@ -120,8 +117,9 @@ impl State {
             reply_id,
             on: choice.key,
             ask: choice.can_move.then(|| (prompt.clone(), options.clone())),
+            is_chat: (question.is_some() || matches!(prompt, Prompt::Continue))
+                && !options.is_aside(),
             question,
-            is_chat: matches!(prompt, Prompt::Chat(_) | Prompt::Continue) && !options.is_aside(),
             begun: None,
             is_started: false,
             has_output: false,

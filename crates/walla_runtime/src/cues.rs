@@ -151,8 +151,8 @@ impl Cues {
         (speech, found)
     }
 
-    /// A sentence for the persona that tells the model its cues; `None` if no cue is known, or no
-    /// mark is in use.
+    /// A sentence for the persona with the cues that the model may write; `None` if no cue is
+    /// known, or no mark is in use.
     #[must_use]
     pub fn instruction(&self) -> Option<String> {
         let (open, close) = self.marks.first()?;
@@ -198,7 +198,7 @@ impl Cues {
 }
 
 impl KnownCue {
-    /// What a model writes: rather `smiles` than `smile`.
+    /// A model rather writes `smiles` than `smile`.
     fn example(&self) -> &str {
         self.words.first().unwrap_or(&self.name)
     }

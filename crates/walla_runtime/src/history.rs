@@ -48,7 +48,7 @@ pub struct Exchange {
     /// The reply.
     pub reply_id: ReplyId,
     /// The question; `None` if the agent continued its conversation.
-    pub question: Option<String>,
+    pub question: Option<Turn>,
     /// Text of the reply.
     pub speech: String,
     /// Its calls ([`Call::turn`](crate::Call::turn)).
@@ -180,7 +180,7 @@ impl History {
         }
         let turns = Arc::make_mut(&mut self.turns);
         let begin = turns.len();
-        turns.extend(question.map(|text| Turn::new(Speaker::User, text)));
+        turns.extend(question);
         self.known.push_back(Known { reply_id, begin, answer: turns.len() });
         turns.push(Turn::new(Speaker::Agent, speech));
         turns.extend(actions);
@@ -251,12 +251,12 @@ impl History {
             .checked_sub(1)
             .and_then(|before| self.turns.get(before))
             .filter(|turn| turn.speaker == Speaker::User)
-            .map(|turn| turn.text.clone());
+            .cloned();
         let length = answer - usize::from(question.is_some());
         let taken = self.turns[length..].to_vec();
         self.cut(length);
         self.taken = taken;
-        Some(question.map_or(Prompt::Continue, Prompt::Chat))
+        Some(Prompt::of_question(question))
     }
 
     /// The turns that [`take_reply`](Self::take_reply) has removed, among them the question.
@@ -383,7 +383,7 @@ mod tests {
     const MAX_TURNS: usize = 100;
 
     fn exchange(reply_id: u64, speech: &str) -> Exchange {
-        let question = Some(format!("q{reply_id}"));
+        let question = Some(Turn::new(Speaker::User, format!("q{reply_id}")));
         let (speech, actions) = (speech.to_owned(), Vec::new());
         Exchange { reply_id: ReplyId(reply_id), question, speech, actions }
     }
@@ -473,6 +473,8 @@ mod tests {
         assert_eq!(history.take_reply(), Some(Prompt::Chat("q2".into())));
         assert_eq!(texts(&history), ["q1", "one"]);
         assert_eq!(history.take_reply(), Some(Prompt::Chat("q1".into())));
+        let named = vec![Turn::named("Alice", "q"), Turn::new(Speaker::Agent, "a")];
+        assert_eq!(History::new(named).take_reply(), Some(Prompt::named("Alice", "q")));
         assert_eq!(history.take_reply(), None);
     }
 

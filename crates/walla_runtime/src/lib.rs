@@ -44,9 +44,9 @@ pub use api::{
     CacheJob, CacheTicket, Call, CallId, CallResult, CancelAfter, Cancellation, Capabilities,
     Command, ConstraintKinds, ContextPolicy, ConversationEdit, Determinism, EngineStats, Event,
     FinishReason, FirstTokenTimes, Logged, MAX_ASKS_WAITING, MAX_CACHE_JOBS, MAX_DELTA_BYTES,
-    MAX_EXCHANGES_KNOWN, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker, TimeLimit,
-    TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
+    MAX_EXCHANGES_KNOWN, NamedText, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError,
+    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Score, Speaker,
+    TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;

@@ -61,7 +61,7 @@ impl EngineBridge {
         let speaker = ask.speaker.or_else(|| conversation.last_speaker());
         let (question, removed) = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
         self.conversation_changed(ask.agent, &conversation);
-        let prompt = question.map_or(Prompt::Continue, Prompt::Chat);
+        let prompt = Prompt::of_question(question);
         let ask = Ask { prompt, speaker, ..ask.clone() };
         Ok(Some(Repetition { ask, removed }))
     }

@@ -1,4 +1,7 @@
+use std::borrow::Cow;
+
 use bevy_ecs::change_detection::ContiguousComponentTicksRef;
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
@@ -21,6 +24,7 @@ pub(crate) fn collect(
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
     mut asks: MessageReader<Ask>,
+    names: Query<&Name, Allow<Disabled>>,
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Stage::Collect);
@@ -36,7 +40,7 @@ pub(crate) fn collect(
     let mut asks = asks.read_with_id().peekable();
     for (asks_before, cancel) in cancels {
         while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
-            bridge.receive_ask(ask, number.id, &mut agents, &settings);
+            bridge.receive_ask(&named(ask, &names), number.id, &mut agents, &settings);
         }
         let Some(&id) = bridge.id_by_entity.get(&cancel.agent) else { continue };
         if let Some(heard_bytes) = cancel.heard_bytes {
@@ -46,12 +50,21 @@ pub(crate) fn collect(
     }
     bridge.cancel_requests.clear();
     for (ask, number) in asks {
-        bridge.receive_ask(ask, number.id, &mut agents, &settings);
+        bridge.receive_ask(&named(ask, &names), number.id, &mut agents, &settings);
     }
     // Behind all asks of the frame, which it was for.
     bridge.removed_this_frame.clear();
     bridge.results.heard_this_frame.clear();
     bridge.host_times.collect = watch.read();
+}
+
+/// The ask with the [`Name`] of the character that speaks.
+fn named<'a>(ask: &'a Ask, names: &Query<&Name, Allow<Disabled>>) -> Cow<'a, Ask> {
+    let name = ask.speaker.and_then(|speaker| names.get(speaker).ok());
+    match (name, &ask.prompt) {
+        (Some(name), Prompt::Chat(_)) => Cow::Owned(ask.clone().with_name(name.as_str())),
+        _ => Cow::Borrowed(ask),
+    }
 }
 
 impl EngineBridge {

@@ -51,7 +51,8 @@ impl Separation {
             }
             CuePiece::Cue(cue) => {
                 let (mut name, mut text) = (InlineText::new(), InlineText::new());
-                (name.push(cue.name), text.push(cue.text));
+                name.push(cue.name);
+                text.push(cue.text);
                 let (at_bytes, reply_bytes) = (cue.at_bytes as u32, cue.reply_bytes as u32);
                 let cue = ReplyCue { agent, reply_id, tag, name, text, at_bytes, reply_bytes };
                 parts.push(Part::Cue(cue));

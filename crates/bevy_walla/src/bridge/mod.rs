@@ -199,7 +199,7 @@ struct AskContent {
 
 /// Whether the reply becomes part of the conversation.
 fn is_in_conversation(prompt: &Prompt) -> bool {
-    matches!(prompt, Prompt::Chat(_) | Prompt::Continue | Prompt::Again)
+    prompt.is_question() || matches!(prompt, Prompt::Continue | Prompt::Again)
 }
 
 /// An ask fits in a cache line.

@@ -4,7 +4,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Call, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
+    AgentId, Call, Event, FinishReason, InlineText, RefusedCall, ReplyError, ReplyEvent,
     TokenLogprobs, Usage,
 };
 use walla_trace::Stage;
@@ -534,10 +534,7 @@ impl Record {
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
             let AskContent { prompt, speaker, .. } = *ask.content;
-            let question = match prompt {
-                Prompt::Chat(text) => Some(text),
-                _ => None,
-            };
+            let question = prompt.into_question();
             let exchange = NewExchange { question, speaker, reply: ask.turn, actions };
             conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }

@@ -79,7 +79,7 @@ pub struct Character {
     #[serde(default)]
     pub action_policy: Option<ActionPolicy>,
     /// The cues that the game knows ([`AgentCues`](crate::cues::AgentCues)), each with words that
-    /// mean it besides its name. The persona tells the model the first word of each. `Some` and
+    /// mean it besides its name. The persona names the first word of each. `Some` and
     /// empty: each stage direction is a cue. `None`: the entity's `AgentCues` apply.
     #[serde(default)]
     pub cues: Option<BTreeMap<String, Vec<String>>>,

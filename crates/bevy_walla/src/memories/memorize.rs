@@ -66,7 +66,8 @@ impl RememberCommands for Commands<'_, '_> {
 /// turns that the engine's context no longer holds. [`MemoryTexts`] has their texts.
 ///
 /// Exchanges become entries when their replies end, without their [cues](crate::cues), observations
-/// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
+/// ([`Conversation::push`](crate::Conversation::push)) and [overheard
+/// turns](crate::Conversation::overhear) in the frame in which they are pushed.
 /// Replies without text, cut replies without a question, and turns that were loaded or edited
 /// become none. The latest entries are not found while they are
 /// [recent](super::AgentKnowledge::recent_skipped).
@@ -194,16 +195,15 @@ fn memorize_exchange(
     let speaker_name = speaker.and_then(|speaker| names.get(speaker).ok()).map(Name::as_str);
     let spoken = cues.map(|AgentCues(cues)| cues.separate(reply).0);
     let spoken = spoken.as_deref().unwrap_or(reply).trim();
-    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question, spoken);
-    let turn = MemoryTurn { speaker, speaker_name, ..turn };
+    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question.map(Turn::text), spoken);
+    let named = question.and_then(|turn| turn.name.as_deref());
+    let turn = MemoryTurn { speaker, speaker_name: named.or(speaker_name), ..turn };
     if memorizes.exchanges
         && !turn.text.is_empty()
         && let Some(text) = (texts.exchange)(&turn)
         && let Some(id) = memorize(&mut memory, &text, EXCHANGE_TAG, memorizes.importance, now.0)
     {
-        let question = question.map(|text| (Speaker::User, text));
-        let turns = question.into_iter().chain([(Speaker::Agent, reply)]);
-        let turns = turns.map(|(speaker, text)| Turn::new(speaker, text.to_owned()));
+        let turns = question.cloned().into_iter().chain([Turn::new(Speaker::Agent, reply)]);
         memorized.add(&memory, id, turns.collect());
     }
 }
@@ -222,8 +222,10 @@ fn memorize_observations(
         let turns = conversation.turns();
         // Exchanges that ended since were inserted before them.
         for turn in &turns[turns.len().saturating_sub(pushed)..] {
-            if turn.speaker == Speaker::Observation
-                && let Some(text) = (texts.observation)(&MemoryTurn::of(agent, None, &turn.text))
+            let of = MemoryTurn::of(agent, None, &turn.text);
+            let of = MemoryTurn { speaker_name: turn.name.as_deref(), ..of };
+            if (turn.speaker == Speaker::Observation || turn.name.is_some())
+                && let Some(text) = (texts.observation)(&of)
                 && let Some(id) =
                     memorize(&mut memory, &text, OBSERVATION_TAG, memorizes.importance, now.0)
             {

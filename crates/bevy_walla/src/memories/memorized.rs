@@ -103,19 +103,23 @@ impl Memorized {
         for (last, turn) in turns.iter().enumerate().rev().take(2 * MAX_KNOWN) {
             let before = last.checked_sub(1).and_then(|before| turns.get(before));
             let question = before.filter(|before| before.speaker == Speaker::User);
-            let question = question.map(|turn| turn.text.as_str());
             let (text, count) = match turn.speaker {
                 Speaker::Agent => {
                     let count = 1 + usize::from(question.is_some());
-                    let of = MemoryTurn::of(agent, question, turn.text.trim());
-                    ((texts.exchange)(&of), count)
+                    let of = MemoryTurn::of(agent, question.map(Turn::text), turn.text.trim());
+                    let speaker_name = question.and_then(|turn| turn.name.as_deref());
+                    ((texts.exchange)(&MemoryTurn { speaker_name, ..of }), count)
                 }
-                Speaker::Observation => {
-                    ((texts.observation)(&MemoryTurn::of(agent, None, &turn.text)), 1)
+                Speaker::Observation | Speaker::User
+                    if turn.name.is_some() || turn.speaker == Speaker::Observation =>
+                {
+                    let of = MemoryTurn::of(agent, None, &turn.text);
+                    let speaker_name = turn.name.as_deref();
+                    ((texts.observation)(&MemoryTurn { speaker_name, ..of }), 1)
                 }
                 _ => continue,
             };
-            let question = question.filter(|_| count == 2);
+            let question = question.filter(|_| count == 2).map(Turn::text);
             let is_it = |(_, entry): &(EntryId, &Entry)| {
                 let has_both = |question: &str| {
                     entry.text.contains(question) && entry.text.contains(turn.text.trim())

@@ -13,7 +13,8 @@ pub struct MemoryTurn<'a> {
     /// Who said the question ([`Ask::speaker`](crate::Ask::speaker)). `None`: the player, or an
     /// observation.
     pub speaker: Option<Entity>,
-    /// The [`Name`] of the speaker, if it still exists and has one.
+    /// The [name](crate::conversation::Turn::name) of the question or of the overheard turn;
+    /// otherwise the [`Name`] of the speaker, if it still exists and has one.
     pub speaker_name: Option<&'a str>,
     /// The question of an exchange, if there was one.
     pub question: Option<&'a str>,
@@ -53,7 +54,8 @@ pub struct MemoryTexts {
     /// The text of an exchange. Default: `The player said: "…" I said: "…"`, with the name of
     /// [another speaker](crate::Ask::with_speaker) in place of the player, or `Someone`.
     pub exchange: fn(&MemoryTurn<'_>) -> Option<String>,
-    /// The text of an observation. Default: the observation.
+    /// The text of an observation. Default: the observation, or `Odo said: "…"` of an overheard
+    /// turn.
     pub observation: fn(&MemoryTurn<'_>) -> Option<String>,
 }
 
@@ -68,7 +70,12 @@ impl Default for MemoryTexts {
                     None => format!("I said: \"{text}\""),
                 })
             },
-            observation: |turn| Some(turn.text.to_owned()),
+            observation: |turn| {
+                Some(match turn.speaker_name {
+                    Some(speaker) => format!("{speaker} said: \"{}\"", turn.text),
+                    None => turn.text.to_owned(),
+                })
+            },
         }
     }
 }

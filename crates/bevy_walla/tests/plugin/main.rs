@@ -14,6 +14,7 @@ mod dialogue;
 mod disabled;
 mod files_and_prompts;
 mod globs;
+mod groups;
 mod host_faults;
 #[cfg(feature = "serialize")]
 mod hostile_saves;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use walla_runtime::{
     ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Constraint, ContextPolicy,
-    Prompt, Speaker, Turn,
+    Prompt, Speaker,
 };
 use walla_types::{MAX_CANDIDATES, Sampling, TokenId};
 
@@ -79,7 +79,7 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     let max_tokens = request.max_completion_tokens.or(request.max_tokens);
     let (persona, mut turns) = conversation(&request.messages)?;
     let prompt = match turns.pop() {
-        Some(Turn { speaker: Speaker::User, text, .. }) => Prompt::Chat(text),
+        Some(last) if last.speaker == Speaker::User => Prompt::of_question(Some(last)),
         Some(last) => {
             turns.push(last);
             Prompt::Continue

@@ -4,6 +4,7 @@
 //! message with calls: older servers repeat ids in each message.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use walla_runtime::{Call, CallId, ReplyId, Speaker, Turn};
@@ -63,7 +64,10 @@ impl History {
                 self.persona.push_str(&text);
             }
             "system" | "developer" => self.turns.push(Turn::new(Speaker::Observation, text)),
-            "user" => self.turns.push(Turn::new(Speaker::User, text)),
+            "user" => {
+                let name = message.name.as_deref().map(Arc::from);
+                self.turns.push(Turn { name, ..Turn::new(Speaker::User, text) });
+            }
             "assistant" => return self.add_reply(at, message, text),
             role => {
                 let reason = format!("unknown role {role:?}");
@@ -200,4 +204,21 @@ fn text(at: usize, message: &Message) -> Result<String, Refusal> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names() {
+        let messages = r#"[{"role": "user", "name": "Alice", "content": "Hi"},
+            {"role": "assistant", "name": "greta", "content": "Yes?"},
+            {"role": "user", "content": "Hm"}]"#;
+        let messages: Vec<Message> = serde_json::from_str(messages).unwrap();
+        let (_, turns) = conversation(&messages).map_err(|_| "refused").unwrap();
+        let named = |name: Option<&str>| name.map(str::to_owned);
+        let names: Vec<_> = turns.iter().map(|turn| named(turn.name.as_deref())).collect();
+        assert_eq!(names, [named(Some("Alice")), None, None]);
+    }
 }

@@ -60,6 +60,8 @@ pub(super) struct Message {
     pub function_call: Option<CalledFunction>,
     /// The call that a message of a tool answers.
     pub tool_call_id: Option<String>,
+    /// Name of a user, one of several.
+    pub name: Option<String>,
 }
 
 /// Text, or a list of parts.

@@ -93,8 +93,8 @@ impl Known {
         let recall = self.recall.as_ref()?;
         let Command::Ask { prompt, options, .. } = command else { return None };
         match prompt {
-            Prompt::Chat(text) => {
-                self.latest.turn = searched(text);
+            Prompt::Chat(_) | Prompt::Named(_) => {
+                self.latest.turn = searched(prompt.text());
                 self.latest.asked = Arc::clone(&self.latest.turn);
             }
             Prompt::Results(results) => {

@@ -144,7 +144,7 @@ pub(super) fn as_it_is<'a>(
         None => false,
     };
     (ends_well && messages.iter().zip(roles).all(is_regular))
-        .then(|| messages.iter().map(|m| NormalMessage::new(m.role, m.content)).collect())
+        .then(|| messages.iter().map(|m| NormalMessage::new(m.role, m.text())).collect())
 }
 
 /// Role, text and number of the call of a message.

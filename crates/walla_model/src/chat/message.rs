@@ -1,5 +1,7 @@
 //! Messages of a conversation.
 
+use std::borrow::Cow;
+
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -46,6 +48,9 @@ impl Role {
     }
 }
 
+/// Maximum bytes of a name in a prompt.
+pub const MAX_NAME_BYTES: usize = 64;
+
 /// One message. Its content is untrusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -57,12 +62,29 @@ pub struct Message<'a> {
     /// belongs to. It is not part of the prompt. `None` for other messages, and for calls and
     /// results that are matched by their order.
     pub call: Option<u128>,
+    /// Name of the user who wrote it, one of several. No known template has a field for it, so
+    /// [`text`](Self::text) begins with it. Of other roles it is ignored.
+    pub name: Option<&'a str>,
 }
 
 impl<'a> Message<'a> {
     /// A message without the number of a call.
     #[must_use]
     pub const fn new(role: Role, content: &'a str) -> Self {
-        Self { role, content, call: None }
+        Self { role, content, call: None, name: None }
+    }
+
+    /// The content as templates receive it: `Alice: Good day!` if the user has a name. Of the name
+    /// it has one line of at most [`MAX_NAME_BYTES`] bytes.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        let name = self.name.filter(|_| self.role == Role::User).unwrap_or_default();
+        let name = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
+        let words: Vec<&str> = name.split(|c: char| c.is_whitespace() || c.is_control()).collect();
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            return Cow::Borrowed(self.content);
+        }
+        Cow::Owned(format!("{}: {}", words.join(" "), self.content))
     }
 }

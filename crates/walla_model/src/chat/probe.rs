@@ -14,7 +14,6 @@
 mod actions;
 mod sample;
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -92,7 +91,7 @@ impl Findings {
         for_reply: bool,
         tools: Option<&Tools>,
     ) -> Vec<NormalMessage<'a>> {
-        let contents = messages.iter().map(|m| (m.role, Cow::Borrowed(m.content), m.call));
+        let contents = messages.iter().map(|m| (m.role, m.text(), m.call));
         match tools {
             Some(tools) => self.actions.with_tools(contents, for_reply, tools),
             None if messages.iter().any(|message| message.role.is_of_action()) => {

@@ -1,7 +1,5 @@
 //! Conversations as messages of the chat completions protocol.
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value};
 
 use super::calls::{Call, CallShape};
@@ -54,7 +52,7 @@ pub fn wire_messages(messages: &[Message<'_>], form: WireForm) -> Vec<Value> {
     };
     let actions = if form.tools { native } else { ActionForm::default() };
     let form = Form { system, system_last: form.system_anywhere, actions, ..Form::default() };
-    let contents = messages.iter().map(|its| (its.role, Cow::Borrowed(its.content), its.call));
+    let contents = messages.iter().map(|its| (its.role, its.text(), its.call));
     history::normalize(&form, contents, true).iter().map(message).collect()
 }
 

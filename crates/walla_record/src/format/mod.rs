@@ -27,7 +27,7 @@ pub(crate) use self::wire::Reader;
 pub(crate) const MAGIC: &[u8; 9] = b"walla rec";
 
 /// Version of the format.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 /// Bytes before a chunk's compressed data.
 pub(crate) const CHUNK_HEAD_BYTES: usize = 16;

@@ -62,7 +62,8 @@ fn turns(dice: &mut Dice, ids: &mut Ids) -> Vec<Turn> {
     ];
     let mut turn = |dice: &mut Dice| {
         let call = dice.maybe(|dice| call_id(dice, ids));
-        Turn { call, ..Turn::new(dice.pick(&speakers), dice.text()) }
+        let name = dice.maybe(|dice| dice.text().into());
+        Turn { call, name, ..Turn::new(dice.pick(&speakers), dice.text()) }
     };
     (0..dice.below(4)).map(|_| turn(dice)).collect()
 }
@@ -202,7 +203,7 @@ fn options(dice: &mut Dice) -> AskOptions {
 }
 
 fn prompt(dice: &mut Dice, ids: &mut Ids) -> Prompt {
-    match dice.below(7) {
+    match dice.below(8) {
         0 => Prompt::Chat(dice.text()),
         1 => Prompt::Continue,
         2 => Prompt::Again,
@@ -213,6 +214,7 @@ fn prompt(dice: &mut Dice, ids: &mut Ids) -> Prompt {
                 |dice: &mut Dice| CallResult { id: call_id(dice, ids), text: dice.text() };
             Prompt::Results((0..dice.below(3)).map(|_| result(dice)).collect())
         }
+        6 => Prompt::named(dice.text(), dice.text()),
         _ => Prompt::Tokens(dice.tokens()),
     }
 }

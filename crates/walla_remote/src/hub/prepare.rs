@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use walla_runtime::{
-    ActionPolicy, AgentId, AgentSpec, Ask, ContextPolicy, FinishReason, Prompt, ReplyError,
-    ReplyEvent, Turn, Usage,
+    ActionPolicy, AgentId, AgentSpec, Ask, ContextPolicy, FinishReason, ReplyError, ReplyEvent,
+    Turn, Usage,
 };
 
 use crate::agent::Agent;
@@ -25,10 +25,8 @@ pub(super) fn prepare(
     let can = options.dialect.capabilities();
     can.check(&agent.spec, &ask.prompt, &ask.options)
         .map_err(|missing| failed(ReplyError::Unsupported(missing)))?;
-    let question = match &ask.prompt {
-        Prompt::Chat(question) => Some(question.as_str()),
-        _ => None,
-    };
+    let question = ask.prompt.clone().into_question();
+    let question = question.as_ref();
     let actions = agent.spec.actions.as_ref();
     let refused = |error| failed(ReplyError::Actions(error));
     if let Some(fault) = actions.and_then(|actions| actions.fault.clone()) {
@@ -81,12 +79,12 @@ fn finished(reason: FinishReason) -> ReplyEvent {
 
 /// Drops the oldest turns until the conversation fits in the context, half of it at once; otherwise
 /// the end of the reply.
-fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result<(), ReplyEvent> {
+fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&Turn>) -> Result<(), ReplyEvent> {
     let AgentSpec { persona, max_reply_tokens, context_policy, .. } = &agent.spec;
     let bytes = |turn: &Turn| turn.text.len() + 4 * BYTES_PER_TOKEN;
     let reply_tokens = (*max_reply_tokens).min(context_tokens / 2);
     let max_bytes = (context_tokens - reply_tokens) as usize * BYTES_PER_TOKEN;
-    let fixed = persona.len() + question.map_or(0, str::len);
+    let fixed = persona.len() + question.map_or(0, |question| question.text.len());
     let turns = agent.history.turns();
     let total = fixed + turns.iter().map(bytes).sum::<usize>();
     if total <= max_bytes {

@@ -65,10 +65,7 @@ impl Hub {
                 return Some(permit);
             }
         };
-        let question = match ask.prompt {
-            Prompt::Chat(question) => Some(question),
-            _ => None,
-        };
+        let question = ask.prompt.into_question();
         agent.history.begin_reply(question.is_some());
         let reporter = Reporter { agent: id, reply_id, sender: self.reporter.clone() };
         let server = Arc::clone(&self.server);

@@ -7,7 +7,7 @@ use std::task::Waker;
 use walla_runtime::{
     AgentId, AgentSpec, CacheError, Capabilities, Command, EngineClient, EngineState, EngineStats,
     Event, Exchange, FinishReason, FrameBudget, History, InlineText, Prompt, ReplyError,
-    ReplyEvent, ReplyId, TrySendError, Turn, Usage,
+    ReplyEvent, ReplyId, Speaker, TrySendError, Turn, Usage,
 };
 
 /// Conduct of an engine at an ask.
@@ -284,6 +284,7 @@ impl Agent {
     fn end(&mut self, heard_bytes: u32, is_answer: bool) {
         let Some(reply) = self.reply.take().filter(|reply| reply.is_started) else { return };
         let Speaking { reply_id, question, speech, .. } = reply;
+        let question = question.map(|text| Turn::new(Speaker::User, text));
         let exchange = Exchange { reply_id, question, speech, actions: Vec::new() };
         self.history.end_reply(exchange, heard_bytes, is_answer);
     }

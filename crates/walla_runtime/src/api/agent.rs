@@ -64,13 +64,29 @@ pub struct Turn {
     /// one that it belongs to. A result without it belongs to the first call before it that has no
     /// result. Default: `None`, as for all other turns.
     pub call: Option<CallId>,
+    /// Name of the speaker of a user turn, if the agent talks with several: players, other
+    /// characters. The prompt has it before the text, as in `Alice: Good day!`, on one line and
+    /// untrusted like the text. Default: `None`.
+    pub name: Option<Arc<str>>,
 }
 
 impl Turn {
     /// A turn that is not linked with a call.
     #[must_use]
     pub fn new(speaker: Speaker, text: impl Into<String>) -> Self {
-        Self { speaker, text: text.into(), call: None }
+        Self { speaker, text: text.into(), call: None, name: None }
+    }
+
+    /// A user turn of a speaker with a name: said to the agent, or overheard by it.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>, text: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::new(Speaker::User, text) }
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The result of a call.
@@ -89,12 +105,14 @@ impl Turn {
             Speaker::Action => Role::Action,
             Speaker::ActionResult => Role::ActionResult,
         };
-        Message { role, content: &self.text, call: self.call.map(CallId::number) }
+        let call = self.call.map(CallId::number);
+        Message { role, content: &self.text, call, name: self.name.as_deref() }
     }
 
     /// Bytes of its text and, approximately, of the template's markers around it.
     pub(crate) fn size(&self) -> u64 {
-        16 + self.text.trim().len() as u64
+        let name = self.name.as_ref().map_or(0, |name| name.len());
+        (16 + name + self.text.trim().len()) as u64
     }
 }
 
@@ -353,6 +371,18 @@ pub enum Prompt {
     RawTrusted(String),
     /// Raw tokens to continue. The whole reply is text.
     Tokens(#[cfg_attr(feature = "reflect", reflect(ignore))] Vec<TokenId>),
+    /// As [`Chat`](Self::Chat), of a speaker with a [name](Turn::name).
+    Named(#[cfg_attr(feature = "reflect", reflect(ignore))] Box<NamedText>),
+}
+
+/// A text with the name of its speaker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct NamedText {
+    /// The name.
+    pub name: Arc<str>,
+    /// The text.
+    pub text: String,
 }
 
 /// [`Prompt::Chat`].
@@ -363,11 +393,44 @@ impl<T: Into<String>> From<T> for Prompt {
 }
 
 impl Prompt {
+    /// As [`Chat`](Self::Chat), of a speaker with a [name](Turn::name).
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>, text: impl Into<String>) -> Self {
+        Self::Named(Box::new(NamedText { name: name.into(), text: text.into() }))
+    }
+
+    /// The ask with this question; without one, the agent continues its conversation.
+    #[must_use]
+    pub fn of_question(question: Option<Turn>) -> Self {
+        match question {
+            Some(Turn { name: Some(name), text, .. }) => Self::named(name, text),
+            Some(Turn { text, .. }) => Self::Chat(text),
+            None => Self::Continue,
+        }
+    }
+
+    /// Whether it is a user turn.
+    #[must_use]
+    pub fn is_question(&self) -> bool {
+        matches!(self, Self::Chat(_) | Self::Named(_))
+    }
+
+    /// The user turn; `None` for other prompts.
+    #[must_use]
+    pub fn into_question(self) -> Option<Turn> {
+        match self {
+            Self::Chat(text) => Some(Turn::new(Speaker::User, text)),
+            Self::Named(named) => Some(Turn::named(named.name, named.text)),
+            _ => None,
+        }
+    }
+
     /// Its text; empty for a prompt without one.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text,
+            Self::Named(named) => &named.text,
             Self::Results(_) | Self::Tokens(_) | Self::Continue | Self::Again => "",
         }
     }
@@ -378,6 +441,7 @@ impl Prompt {
         match self {
             Self::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
             Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text.len(),
+            Self::Named(named) => named.name.len() + named.text.len(),
             Self::Results(results) => results.iter().map(|result| 32 + result.text.len()).sum(),
             Self::Continue | Self::Again => 0,
         }

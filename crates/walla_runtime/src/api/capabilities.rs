@@ -166,7 +166,11 @@ impl Capabilities {
         }
         let is_chat = matches!(
             prompt,
-            Prompt::Chat(_) | Prompt::Continue | Prompt::Results(_) | Prompt::Again
+            Prompt::Chat(_)
+                | Prompt::Named(_)
+                | Prompt::Continue
+                | Prompt::Results(_)
+                | Prompt::Again
         );
         if is_chat && options.opening.is_some() && !self.openings {
             return Err(Unsupported::Openings);

@@ -17,7 +17,9 @@ mod stats;
 
 pub(crate) use self::action::MAX_CALL_BYTES;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, CallResult, RefusedCall, ResultError};
-pub use self::agent::{AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn};
+pub use self::agent::{
+    AgentSpec, AskOptions, CancelAfter, ContextPolicy, NamedText, Prompt, Speaker, Turn,
+};
 pub(crate) use self::cache::CacheWork;
 pub use self::cache::{CacheCopied, CacheError, CacheJob, CacheTicket, MAX_CACHE_JOBS};
 pub use self::capabilities::{

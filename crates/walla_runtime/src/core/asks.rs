@@ -161,9 +161,9 @@ impl Core {
             Err(error) => return self.fail(slot, error),
         };
         let score = ask.options.score.clone();
-        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
+        let is_chat = prompt.is_question() || matches!(prompt, Prompt::Continue);
         agent.is_chat = is_chat;
-        let is_question = matches!(prompt, Prompt::Chat(_));
+        let is_question = prompt.is_question();
         let refused = || {
             let policy = agent.history.call_policy(&agent.spec, &ask.options, is_question);
             policy.err().map(Arc::new)
@@ -184,12 +184,8 @@ impl Core {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
-            Prompt::Chat(question) => {
-                let asked = Asked::Question(question);
-                PromptSource::Chat { conversation: conversation(), asked }
-            }
-            Prompt::Continue | Prompt::Results(_) | Prompt::Again => {
-                let asked = Asked::Conversation;
+            prompt => {
+                let asked = prompt.into_question().map_or(Asked::Conversation, Asked::Question);
                 PromptSource::Chat { conversation: conversation(), asked }
             }
         };

@@ -128,8 +128,9 @@ impl CueSplitter {
 
     /// Begins another reply, and drops text that was held back.
     pub fn clear(&mut self) {
-        let Self { held, open, found, texts, gaps, .. } = self;
-        (held.clear(), texts.clear(), open.clear(), found.clear(), gaps.clear());
+        self.open.clear();
+        self.gaps.clear();
+        self.clear_held();
         (self.spoken_bytes, self.reply_bytes) = (0, 0);
         (self.before, self.skips_space) = (None, false);
     }
@@ -182,7 +183,8 @@ impl CueSplitter {
         let Some(before) = self.before else { return true };
         let is_wide_mark = is_wide(mark);
         let within_word = before.is_alphanumeric() && !is_wide(before) && !is_wide_mark;
-        !within_word && !(mark == '*' && before == '*')
+        let is_doubled = mark == '*' && before == '*';
+        !within_word && !is_doubled
     }
 
     /// Index of the innermost direction that a character closes.
@@ -256,7 +258,13 @@ impl CueSplitter {
         }
         speak(&self.held, from..self.held.len(), say);
         self.spoken_bytes += self.held.len();
-        (self.held.clear(), self.found.clear(), self.texts.clear());
+        self.clear_held();
+    }
+
+    fn clear_held(&mut self) {
+        self.held.clear();
+        self.found.clear();
+        self.texts.clear();
     }
 }
 

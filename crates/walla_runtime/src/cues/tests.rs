@@ -257,7 +257,8 @@ fn check_definition(pieces: &[&str], cuts: &[usize]) -> Result<(), TestCaseError
 
 fn check_texts(cases: u32) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(pieces in pieces_of_text(), cuts in prop::collection::vec(0_usize..30, 0..8))| {
+    let cuts = prop::collection::vec(0_usize..30, 0..8);
+    proptest!(config, |(pieces in pieces_of_text(), cuts in cuts)| {
         check_definition(&pieces, &cuts)?;
     });
 }

@@ -151,11 +151,11 @@ fn play(recording: &Recording, session: &Session) -> Result<(), Failure> {
     for ask in asks {
         let agent = ask.agent.0;
         let question = match &ask.prompt {
-            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.as_str(),
             Prompt::Continue => "(continues)",
             Prompt::Again => "(once more)",
             Prompt::Results(_) => "(results)",
             Prompt::Tokens(_) => "(tokens)",
+            text => text.text(),
         };
         writeln!(out, "{:>9} agent {agent} < {}", time(ask.micros), shown(question))?;
         let mut speech = String::new();

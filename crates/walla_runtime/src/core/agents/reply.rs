@@ -15,7 +15,7 @@ use crate::core::scoring::Scoring;
 #[derive(Debug)]
 pub(in crate::core) enum Asked {
     /// The user's turn.
-    Question(String),
+    Question(Turn),
     /// The conversation as it was.
     Conversation,
 }

@@ -13,7 +13,7 @@ use super::fitting::{
     Fitting, TooLong, first_possible, last_exchange, offset, question_allowance, tokens_at_least,
 };
 use super::{Asked, Conversation, EncodeJob, Encoded, PromptSource};
-use crate::api::{ContextPolicy, Notes, ReplyError, Turn};
+use crate::api::{ContextPolicy, Notes, ReplyError, Speaker, Turn};
 use crate::model_text::ModelText;
 
 pub(super) fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
@@ -47,19 +47,19 @@ fn encode_prompt(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyErro
         PromptSource::Tokens(tokens) => Ok(Encoded::of(tokens.clone())),
         PromptSource::Chat { conversation, asked } => {
             let question = match asked {
-                Asked::Question(question) => Some(question.as_str()),
+                Asked::Question(question) => Some(question),
                 Asked::Conversation => None,
             };
             encode_conversation(text, job, conversation, question)
         }
         PromptSource::Unasked(conversation) => {
-            let [one, other] = QUESTIONS;
-            let mut encoded = encode_conversation(text, job, conversation, Some(one))?;
+            let [one, other] = QUESTIONS.map(|text| Turn::new(Speaker::User, text));
+            let mut encoded = encode_conversation(text, job, conversation, Some(&one))?;
             let turns = conversation.turns.get(encoded.dropped..).unwrap_or_default();
             let template = text.template.as_ref();
             let template =
                 template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
-            let messages = (conversation.persona.as_str(), turns, None, Some(other));
+            let messages = (conversation.persona.as_str(), turns, None, Some(&other));
             let tools = text.tools(&conversation.actions)?;
             let settings = (conversation.thinking, tools, None);
             let (different, _) = encode_chat(text, template, messages, settings)?;
@@ -78,7 +78,7 @@ fn encode_conversation(
     text: &ModelText,
     job: &EncodeJob,
     conversation: &Conversation,
-    question: Option<&str>,
+    question: Option<&Turn>,
 ) -> Result<Encoded, ReplyError> {
     let Conversation { persona, turns, dropped_size, seed, policy, actions, .. } = conversation;
     let opening = conversation.opening.as_ref().map(|opening| opening.as_str());
@@ -122,8 +122,8 @@ fn encode_conversation(
     };
     let (tokens, dropped) = match policy {
         ContextPolicy::DropOldest => {
-            let question_tokens =
-                question.map(|question| count(question).saturating_add(note.map_or(0, count)));
+            let question_tokens = question
+                .map(|question| count(&question.text).saturating_add(note.map_or(0, count)));
             let fitting = Fitting {
                 turns,
                 dropped_size: *dropped_size,
@@ -162,12 +162,12 @@ fn encode_conversation(
 fn encode_chat(
     text: &ModelText,
     template: &ChatTemplate,
-    (persona, turns, note, question): (&str, &[Turn], Option<&str>, Option<&str>),
+    (persona, turns, note, question): (&str, &[Turn], Option<&str>, Option<&Turn>),
     (thinking, tools, opening): (bool, Option<Tools>, Option<&str>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message::new(Role::System, persona));
     let turns = turns.iter().map(Turn::message);
-    let question = question.map(|content| Message::new(Role::User, content));
+    let question = question.map(Turn::message);
     let note = note.map(|content| Message::new(Role::Observation, content));
     let messages: Vec<_> = system.into_iter().chain(turns).chain(note).chain(question).collect();
     let options = RenderOptions {

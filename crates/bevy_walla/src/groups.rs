@@ -1,0 +1,341 @@
+//! Conversations of several agents and players: who speaks next, who hears what.
+//!
+//! A group is an entity with [`Group`]; its members are agents with [`MemberOf`] and a [`Name`]. A
+//! player speaks with [`GroupSay`]. All members hear each line, with the name of its speaker
+//! ([`Conversation::overhear`]), and a [policy](Group::policy) chooses the member that answers. The
+//! members go on until the policy chooses nobody, and a line of a player interrupts them.
+//!
+//! # Examples
+//! ```
+//! # use bevy_app::App;
+//! # use bevy_ecs::prelude::*;
+//! use bevy_walla::groups::{Group, GroupLine, GroupSay, MemberOf, WallaGroupPlugin};
+//! use bevy_walla::prelude::*;
+//!
+//! fn setup(mut commands: Commands) {
+//!     let table = commands.spawn(Group::default()).id();
+//!     for (name, work) in [("Greta", "smith"), ("Odo", "innkeeper")] {
+//!         let persona = format!("You are {name}, the {work} of Emberfall.");
+//!         commands.spawn((Name::new(name), Agent::persona(persona), MemberOf(table)));
+//!     }
+//!     commands.trigger(GroupSay::new(table, "Alice", "Good evening! Odo, what is the news?"));
+//! }
+//!
+//! # let mut app = App::new();
+//! app.add_plugins(WallaGroupPlugin)
+//!     .add_observer(|line: On<GroupLine>| println!("{}: {}", line.name, line.text));
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bevy_app::prelude::*;
+use bevy_ecs::entity::EntityHashMap;
+use bevy_ecs::entity_disabling::Disabled;
+use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemParam;
+
+use crate::ask::{Ask, Cancel};
+use crate::conversation::Conversation;
+use crate::cues::AgentCues;
+use crate::reply::{ReplyFailed, ReplyFinished, ReplyId};
+use crate::sentence::ReplySentence;
+
+mod policy;
+mod repetition;
+
+pub use policy::{GroupMember, GroupTurn, addressed_or_longest_silent};
+use repetition::is_repeated;
+
+/// Lines that a group knows.
+const MAX_LINES: usize = 64;
+
+/// Attempts of a member to say something that is not a repetition.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// A conversation of agents and players. Its members are the agents with [`MemberOf`].
+#[derive(Component, Clone, Copy, Debug)]
+#[require(Talk)]
+pub struct Group {
+    /// Chooses the next speaker; `None`: silence until a player speaks. Default:
+    /// [`addressed_or_longest_silent`].
+    pub policy: fn(&GroupTurn<'_>) -> Option<Entity>,
+    /// Lines of agents in a row, without a line of a player, that the default policy allows.
+    /// Default: 3.
+    pub max_lines: u32,
+    /// Whether a line of a player cuts off the member that speaks. Otherwise it waits for the end
+    /// of the reply. Default: `true`.
+    pub interrupts: bool,
+    /// Sentences of the latest lines that no member may say again: a line that begins to repeat one
+    /// of them ends there, and if nothing is left, the member is asked again, with another seed.
+    /// Sentences of three words or fewer may be repeated. Default: the 12 latest lines; 0: no
+    /// guard.
+    pub unrepeated_lines: usize,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            policy: addressed_or_longest_silent,
+            max_lines: 3,
+            interrupts: true,
+            unrepeated_lines: 12,
+        }
+    }
+}
+
+/// The agent takes part in the conversation of a [`Group`]. It needs a [`Name`].
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+#[relationship(relationship_target = GroupMembers)]
+pub struct MemberOf(pub Entity);
+
+/// The members of a [`Group`]: [`MemberOf`] writes it.
+#[derive(Component, Debug, Default)]
+#[relationship_target(relationship = MemberOf)]
+pub struct GroupMembers(Vec<Entity>);
+
+/// A player, or the game, speaks to a group: trigger it.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+pub struct GroupSay {
+    /// An entity with [`Group`].
+    #[event_target]
+    pub group: Entity,
+    /// Name of the speaker.
+    pub name: Arc<str>,
+    /// The line. Untrusted.
+    pub text: String,
+}
+
+impl GroupSay {
+    /// A line of a player.
+    #[must_use]
+    pub fn new(group: Entity, name: impl Into<Arc<str>>, text: impl Into<String>) -> Self {
+        Self { group, name: name.into(), text: text.into() }
+    }
+}
+
+/// A line of a group's conversation has ended: of a player or of a member. While a member speaks,
+/// its events are those of any reply.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+pub struct GroupLine {
+    /// The group.
+    #[event_target]
+    pub group: Entity,
+    /// The member; `None`: a player.
+    pub speaker: Option<Entity>,
+    /// Name of the speaker.
+    pub name: Arc<str>,
+    /// The line, without [cues](crate::cues).
+    pub text: String,
+}
+
+/// Nobody speaks next in this group, until a player speaks. Also after a reply that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
+pub struct GroupSilent {
+    /// The group.
+    #[event_target]
+    pub group: Entity,
+}
+
+/// Adds conversations of [`Group`]s. It needs [`WallaPlugin`](crate::WallaPlugin).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallaGroupPlugin;
+
+impl Plugin for WallaGroupPlugin {
+    fn build(&self, app: &mut App) {
+        app.init_resource::<Speaking>()
+            .add_observer(player_said)
+            .add_observer(member_says)
+            .add_observer(|end: On<ReplyFinished>, groups: Groups| {
+                groups.ended((end.agent, end.tag), Some(end.reply_id));
+            })
+            .add_observer(|end: On<ReplyFailed>, groups: Groups| {
+                groups.ended((end.agent, end.tag), None);
+            });
+    }
+}
+
+/// State of a conversation.
+#[derive(Component, Default)]
+struct Talk {
+    /// The latest lines.
+    lines: VecDeque<GroupLine>,
+    /// Lines of members since the latest line of a player.
+    since_player: u32,
+    /// Lines of players that wait for the end of a reply.
+    waiting: VecDeque<(Arc<str>, String)>,
+    turn: Option<Turn>,
+}
+
+/// A member speaks.
+struct Turn {
+    agent: Entity,
+    /// Tag of the ask.
+    tag: u64,
+    attempts: u32,
+    /// Bytes of the reply up to the end of its latest sentence.
+    end_bytes: u32,
+    is_cancelled: bool,
+    /// The reply ends at `end_bytes`, also if its end was already on the way.
+    is_cut: bool,
+}
+
+/// Which group an agent speaks in, and the tag of its ask: also of an agent that has left.
+#[derive(Resource, Default)]
+struct Speaking {
+    groups: EntityHashMap<(Entity, u64)>,
+    /// Number of turns so far.
+    turns: u64,
+}
+
+/// Groups and their members.
+#[derive(SystemParam)]
+struct Groups<'w, 's> {
+    groups: Query<'w, 's, (&'static Group, Option<&'static GroupMembers>, &'static mut Talk)>,
+    names: Query<'w, 's, &'static Name, Allow<Disabled>>,
+    agents: Query<'w, 's, (&'static mut Conversation, Option<&'static AgentCues>), Allow<Disabled>>,
+    speaking: ResMut<'w, Speaking>,
+    commands: Commands<'w, 's>,
+}
+
+fn player_said(said: On<GroupSay>, mut groups: Groups) {
+    let Ok((group, _, mut talk)) = groups.groups.get_mut(said.group) else {
+        tracing::warn!(target: "walla::group", group = %said.group, "no group hears this line");
+        return;
+    };
+    talk.waiting.push_back((Arc::clone(&said.name), said.text.clone()));
+    if let Some(turn) = talk.turn.as_mut().filter(|turn| group.interrupts && !turn.is_cancelled) {
+        turn.is_cancelled = true;
+        groups.commands.trigger(Cancel::new(turn.agent));
+    }
+    groups.advance(said.group);
+}
+
+/// Ends a line that repeats a sentence, or in which the member speaks for others.
+fn member_says(sentence: On<ReplySentence>, mut groups: Groups) {
+    let Some(&(entity, tag)) = groups.speaking.groups.get(&sentence.agent) else { return };
+    let Ok((group, members, mut talk)) = groups.groups.get_mut(entity) else { return };
+    let Talk { lines, turn, .. } = &mut *talk;
+    let Some(turn) = turn.as_mut().filter(|turn| turn.tag == tag && sentence.tag == tag) else {
+        return;
+    };
+    let latest = lines.iter().rev().take(group.unrepeated_lines).map(|line| line.text.as_str());
+    let others = members.into_iter().flat_map(|members| members.0.iter());
+    let others = others.filter(|member| **member != turn.agent);
+    let others = others.filter_map(|member| groups.names.get(*member).ok().map(Name::as_str));
+    let players = lines.iter().filter(|line| line.speaker.is_none()).map(|line| &*line.name);
+    let mut names = others.chain(players);
+    if turn.is_cancelled {
+        return;
+    }
+    let speaks_for = |name: &str| starts_with_name(&sentence.text, name).is_some();
+    if names.any(speaks_for) || is_repeated(&sentence.text, latest) {
+        (turn.is_cancelled, turn.is_cut) = (true, true);
+        let (agent, reply_id) = (sentence.agent, Some(sentence.reply_id));
+        let cancel = Cancel { reply_id, ..Cancel::heard(agent, turn.end_bytes) };
+        groups.commands.trigger(cancel);
+    } else {
+        turn.end_bytes = sentence.end_bytes;
+    }
+}
+
+/// The rest of a text that begins with `NAME:`.
+fn starts_with_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.strip_prefix(name)?.strip_prefix(':')
+}
+
+impl Groups<'_, '_> {
+    /// A reply has ended. `reply_id`: `None` if it failed.
+    fn ended(mut self, (agent, tag): (Entity, u64), reply_id: Option<ReplyId>) {
+        let Some(&(entity, of_turn)) = self.speaking.groups.get(&agent) else { return };
+        if of_turn != tag {
+            return;
+        }
+        self.speaking.groups.remove(&agent);
+        let Ok((_, _, mut talk)) = self.groups.get_mut(entity) else { return };
+        let Some(turn) = talk.turn.take_if(|turn| turn.tag == tag) else { return };
+        let said = self.agents.get(agent).ok().and_then(|(talk, cues)| {
+            let text = talk.reply(reply_id?)?;
+            let most = if turn.is_cut { turn.end_bytes as usize } else { text.len() };
+            let text = &text[..text.floor_char_boundary(most)];
+            Some(cues.map_or_else(|| text.to_owned(), |AgentCues(cues)| cues.separate(text).0))
+        });
+        let name = self.names.get(agent).map_or_else(|_| "".into(), |name| Arc::from(&**name));
+        let said = said.as_deref().unwrap_or_default().trim();
+        let said = starts_with_name(said, &name).unwrap_or(said).trim();
+        let is_interrupted = !talk.waiting.is_empty();
+        if !said.is_empty() {
+            talk.since_player += 1;
+            let text = said.to_owned();
+            self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
+        } else if turn.is_cut && !is_interrupted && turn.attempts < MAX_ATTEMPTS {
+            return self.ask(entity, agent, turn.attempts + 1);
+        } else if !is_interrupted {
+            // It has nothing to say, or its engine has failed.
+            return self.commands.trigger(GroupSilent { group: entity });
+        }
+        self.advance(entity);
+    }
+
+    /// Lets everybody else hear a line.
+    fn line(&mut self, line: GroupLine) {
+        let Ok((_, members, mut talk)) = self.groups.get_mut(line.group) else { return };
+        let members = members.map_or(&[][..], |members| &members.0);
+        for &member in members.iter().filter(|member| Some(**member) != line.speaker) {
+            if let Ok((mut conversation, _)) = self.agents.get_mut(member) {
+                conversation.overhear(Arc::clone(&line.name), line.text.as_str());
+            }
+        }
+        if talk.lines.len() >= MAX_LINES {
+            talk.lines.pop_front();
+        }
+        talk.lines.push_back(line.clone());
+        self.commands.trigger(line);
+    }
+
+    /// Publishes the lines of players that wait, and lets the next member speak.
+    fn advance(&mut self, group: Entity) {
+        loop {
+            let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
+            if talk.turn.is_some() {
+                return;
+            }
+            let Some((name, text)) = talk.waiting.pop_front() else { break };
+            talk.since_player = 0;
+            self.line(GroupLine { group, speaker: None, name, text });
+        }
+        let Ok((settings, members, talk)) = self.groups.get(group) else { return };
+        let known = |member: &Entity| {
+            let silent_for = talk.lines.iter().rev().position(|its| its.speaker == Some(*member));
+            let name = self.names.get(*member).ok()?.as_str();
+            self.agents.contains(*member).then_some(GroupMember {
+                agent: *member,
+                name,
+                silent_for,
+            })
+        };
+        let members = members.map_or(&[][..], |members| &members.0);
+        let members: Vec<_> = members.iter().filter_map(known).collect();
+        let last = talk.lines.back();
+        let (members, lines) = (&*members, talk.since_player);
+        let turn = GroupTurn { members, last, lines, max_lines: settings.max_lines };
+        match (settings.policy)(&turn) {
+            Some(agent) if members.iter().any(|member| member.agent == agent) => {
+                self.ask(group, agent, 1);
+            }
+            _ => self.commands.trigger(GroupSilent { group }),
+        }
+    }
+
+    fn ask(&mut self, group: Entity, agent: Entity, attempts: u32) {
+        let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
+        self.speaking.turns += 1;
+        // A tag that no game uses by chance.
+        let tag = 0x6f75_705f_7475_726e ^ self.speaking.turns.rotate_left(32);
+        talk.turn =
+            Some(Turn { agent, tag, attempts, end_bytes: 0, is_cancelled: false, is_cut: false });
+        self.speaking.groups.insert(agent, (group, tag));
+        let ask = Ask::resume(agent).with_tag(tag);
+        self.commands.trigger(if attempts == 1 { ask } else { ask.with_seed(tag) });
+    }
+}

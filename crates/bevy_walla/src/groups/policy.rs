@@ -1,0 +1,81 @@
+//! Who speaks next.
+
+use bevy_ecs::prelude::*;
+
+use super::GroupLine;
+
+/// The state of a group, for the choice of the next speaker.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct GroupTurn<'a> {
+    /// The members that can speak, in the order in which they joined.
+    pub members: &'a [GroupMember<'a>],
+    /// The latest line.
+    pub last: Option<&'a GroupLine>,
+    /// Lines of members since the latest line of a player.
+    pub lines: u32,
+    /// [`Group::max_lines`](super::Group::max_lines).
+    pub max_lines: u32,
+}
+
+/// A member of a group.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct GroupMember<'a> {
+    /// The agent.
+    pub agent: Entity,
+    /// Its name.
+    pub name: &'a str,
+    /// Number of lines since its latest one; `None`: it has not spoken, or too long ago.
+    pub silent_for: Option<usize>,
+}
+
+/// The member whose name is in the latest line, otherwise the one that has been silent for the
+/// longest time, but not the one that spoke last. After
+/// [`max_lines`](super::Group::max_lines) of members in a row, nobody.
+#[must_use]
+pub fn addressed_or_longest_silent(turn: &GroupTurn<'_>) -> Option<Entity> {
+    let last = turn.last?;
+    if turn.lines >= turn.max_lines {
+        return None;
+    }
+    let others = || turn.members.iter().filter(|member| last.speaker != Some(member.agent));
+    let text = last.text.to_lowercase();
+    let addressed = others().filter_map(|member| Some((place(&text, member.name)?, member)));
+    let addressed = addressed.min_by_key(|(place, _)| *place).map(|(_, member)| member);
+    // Of several that have never spoken, the first one.
+    let silent = || others().rev().max_by_key(|its| its.silent_for.unwrap_or(usize::MAX));
+    addressed.or_else(silent).map(|member| member.agent)
+}
+
+/// Position of a name, or of its first word, as a whole word of a text in lower case.
+fn place(text: &str, name: &str) -> Option<usize> {
+    let find = |name: &str| {
+        let ends = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
+        text.match_indices(name).map(|(at, _)| at).find(|at| {
+            ends(text[..*at].chars().next_back()) && ends(text[at + name.len()..].chars().next())
+        })
+    };
+    let name = name.to_lowercase();
+    let first = name.split_whitespace().next()?;
+    find(&name).or_else(|| find(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_whole_words() {
+        for (text, name, expected) in [
+            ("well, odo, what now?", "Odo", Some(6)),
+            ("odor! odo.", "Odo", Some(6)),
+            ("good day, greta!", "Greta Stone", Some(10)),
+            ("nobody", "Odo", None),
+            ("", "", None),
+            ("ask élodie", "Élodie", Some(4)),
+        ] {
+            assert_eq!(place(text, name), expected, "{text}");
+        }
+    }
+}
