@@ -35,6 +35,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 
+use crate::actions::AgentCalled;
 use crate::ask::{Ask, Cancel};
 use crate::conversation::Conversation;
 use crate::cues::AgentCues;
@@ -146,6 +147,7 @@ impl Plugin for WallaGroupPlugin {
         app.init_resource::<Speaking>()
             .add_observer(player_said)
             .add_observer(member_says)
+            .add_observer(member_called)
             .add_observer(|end: On<ReplyFinished>, groups: Groups| {
                 groups.ended((end.agent, end.tag), Some(end.reply_id));
             })
@@ -178,6 +180,17 @@ struct Turn {
     is_cancelled: bool,
     /// The reply ends at `end_bytes`, also if its end was already on the way.
     is_cut: bool,
+    /// It has called an action and said nothing: it continues when the game has answered.
+    call: Call,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    None,
+    /// In the reply in progress.
+    Made,
+    /// The reply has ended.
+    Waiting,
 }
 
 /// Which group an agent speaks in, and the tag of its ask: also of an agent that has left.
@@ -204,11 +217,24 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
         return;
     };
     talk.waiting.push_back((Arc::clone(&said.name), said.text.clone()));
+    // No reply may follow: the game does not answer each call.
+    if let Some(turn) = talk.turn.take_if(|turn| turn.call == Call::Waiting) {
+        groups.commands.trigger(Cancel::new(turn.agent));
+    }
     if let Some(turn) = talk.turn.as_mut().filter(|turn| group.interrupts && !turn.is_cancelled) {
         turn.is_cancelled = true;
         groups.commands.trigger(Cancel::new(turn.agent));
     }
     groups.advance(said.group);
+}
+
+fn member_called(call: On<AgentCalled>, mut groups: Groups) {
+    let Some(&(group, tag)) = groups.speaking.groups.get(&call.agent) else { return };
+    if let Ok((_, _, mut talk)) = groups.groups.get_mut(group)
+        && let Some(turn) = talk.turn.as_mut().filter(|turn| turn.tag == tag)
+    {
+        turn.call = Call::Made;
+    }
 }
 
 /// Ends a line that repeats a sentence, or in which the member speaks for others.
@@ -251,12 +277,14 @@ impl Groups<'_, '_> {
         if of_turn != tag {
             return;
         }
-        self.speaking.groups.remove(&agent);
         let Ok((_, _, mut talk)) = self.groups.get_mut(entity) else { return };
-        let Some(turn) = talk.turn.take_if(|turn| turn.tag == tag) else { return };
+        // Without a turn it is a reply to results of actions, behind a line of the same turn.
+        let turn = talk.turn.take_if(|turn| turn.tag == tag);
+        let had_turn = turn.is_some();
+        let cut = turn.as_ref().filter(|turn| turn.is_cut).map(|turn| turn.end_bytes as usize);
         let said = self.agents.get(agent).ok().and_then(|(talk, cues)| {
             let text = talk.reply(reply_id?)?;
-            let most = if turn.is_cut { turn.end_bytes as usize } else { text.len() };
+            let most = cut.unwrap_or(text.len());
             let text = &text[..text.floor_char_boundary(most)];
             Some(cues.map_or_else(|| text.to_owned(), |AgentCues(cues)| cues.separate(text).0))
         });
@@ -268,13 +296,22 @@ impl Groups<'_, '_> {
             talk.since_player += 1;
             let text = said.to_owned();
             self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
-        } else if turn.is_cut && !is_interrupted && turn.attempts < MAX_ATTEMPTS {
-            return self.ask(entity, agent, turn.attempts + 1);
-        } else if !is_interrupted {
+        } else if let Some(mut turn) = turn.filter(|_| !is_interrupted) {
+            if reply_id.is_some() && turn.call == Call::Made {
+                turn.call = Call::Waiting;
+                (turn.is_cancelled, turn.is_cut, turn.end_bytes) = (false, false, 0);
+                talk.turn = Some(turn);
+                return;
+            }
+            if turn.is_cut && turn.attempts < MAX_ATTEMPTS {
+                return self.ask(entity, agent, turn.attempts + 1);
+            }
             // It has nothing to say, or its engine has failed.
             return self.commands.trigger(GroupSilent { group: entity });
         }
-        self.advance(entity);
+        if had_turn {
+            self.advance(entity);
+        }
     }
 
     /// Lets everybody else hear a line.
@@ -332,8 +369,15 @@ impl Groups<'_, '_> {
         self.speaking.turns += 1;
         // A tag that no game uses by chance.
         let tag = 0x6f75_705f_7475_726e ^ self.speaking.turns.rotate_left(32);
-        talk.turn =
-            Some(Turn { agent, tag, attempts, end_bytes: 0, is_cancelled: false, is_cut: false });
+        talk.turn = Some(Turn {
+            agent,
+            tag,
+            attempts,
+            end_bytes: 0,
+            is_cancelled: false,
+            is_cut: false,
+            call: Call::None,
+        });
         self.speaking.groups.insert(agent, (group, tag));
         let ask = Ask::resume(agent).with_tag(tag);
         self.commands.trigger(if attempts == 1 { ask } else { ask.with_seed(tag) });

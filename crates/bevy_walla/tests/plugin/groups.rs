@@ -3,6 +3,8 @@
 use crate::common::*;
 use bevy_app::App;
 use bevy_ecs::prelude::*;
+use bevy_walla::actions::AgentCalled;
+use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::ask::Prompt;
 use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::cues::{AgentCues, Cues};
@@ -13,6 +15,7 @@ use bevy_walla::groups::{
 use bevy_walla::memories::{AgentMemory, Memorizes};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
+use serde::Deserialize;
 
 #[derive(Resource, Default)]
 struct Heard {
@@ -222,6 +225,45 @@ fn cues_and_failures_and_absent_members() {
     app.world_mut().despawn(table);
     say(&mut app, table, "Anybody?");
     updates(&mut app, 3);
+}
+
+/// Hands something over.
+#[derive(Deserialize, JsonSchema)]
+struct Give {}
+
+/// A member that acts without a word speaks when the game has answered; a player need not wait.
+#[test]
+fn a_member_speaks_behind_the_results_of_its_actions() {
+    let engine = ScriptedEngine::new(|_, heard| match heard {
+        "Bought." => "Here you are.".into(),
+        "Alone?" => "Yes.".into(),
+        _ => String::new(),
+    });
+    let call = || vec![("give".to_owned(), "{}".to_owned())];
+    let engine =
+        engine.acting(move |_, heard| if heard == "A nail!" { call() } else { Vec::new() });
+    let (mut app, table, members) = table(&engine, Group { max_lines: 1, ..Group::default() });
+    for member in &members {
+        let actions = AgentActions::new().allow::<Give>();
+        app.world_mut().entity_mut(*member).insert(actions);
+    }
+    #[derive(Resource, Default)]
+    struct Calls(Vec<AgentCalled>);
+    app.init_resource::<Calls>()
+        .add_observer(|call: On<AgentCalled>, mut calls: ResMut<Calls>| calls.0.push(call.clone()));
+    say(&mut app, table, "A nail!");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    let call = app.world().resource::<Calls>().0[0].clone();
+    assert_eq!((call.agent, heard(&app).silences), (members[0], 0));
+    let (agent, id) = (call.agent, call.call.id);
+    app.world_mut().trigger(ActionResult { agent, id, text: "Bought.".into() });
+    silence(&mut app);
+    assert_eq!(heard(&app).lines, ["Alice: A nail!", "Greta: Here you are."]);
+    say(&mut app, table, "A nail!");
+    run_until(&mut app, |app| log(app).ends() == 3);
+    say(&mut app, table, "Alone?");
+    silence(&mut app);
+    assert_eq!(heard(&app).lines[2..], ["Alice: A nail!", "Alice: Alone?", "Odo: Yes."]);
 }
 
 /// Names of speakers reach the engine, the conversation, saves and memories.

@@ -1,0 +1,219 @@
+//! An evening at the well of Emberfall: six characters as files, who talk with each other and with
+//! the player. This is the example to copy from for games with several characters.
+//!
+//! ```text
+//! cargo run --release -p walla_village [-- --model FILE.gguf] ["Odo, what is new?" …]
+//! ```
+//!
+//! The characters are in `assets/village`. With the feature `watch`, a file that changes while the
+//! program runs changes the character.
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use bevy_app::{ScheduleRunnerPlugin, TaskPoolPlugin, prelude::*};
+use bevy_asset::{AssetPlugin, AssetServer};
+use bevy_ecs::prelude::*;
+use bevy_walla::actions::schemars::{self, JsonSchema};
+use bevy_walla::characters::{CharacterHandle, WallaCharacterPlugin};
+use bevy_walla::cues::ReplyCue;
+use bevy_walla::groups::{Group, GroupSay, GroupSilent, MemberOf, WallaGroupPlugin};
+use bevy_walla::memories::{AgentMemory, Memorizes};
+use bevy_walla::prelude::*;
+use clap::Parser;
+use serde::Deserialize;
+use walla_examples::{ModelArgs, fail};
+
+/// Names of the characters; their files are `NAME.character.ron`.
+const CHARACTERS: [&str; 6] = ["Greta", "Odo", "Mirelle", "Voss", "Pip", "Hesper"];
+
+/// An evening at the well: talk to six characters.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Your name.
+    #[arg(long, default_value = "Alice")]
+    name: String,
+    /// Your lines, one after the other. Without any, they are read from the keyboard.
+    lines: Vec<String>,
+}
+
+/// Hands an item to the customer.
+#[derive(Deserialize, JsonSchema)]
+struct HandOver {
+    /// The item.
+    item: String,
+}
+
+/// The player.
+#[derive(Resource)]
+struct Player {
+    name: String,
+    lines: VecDeque<String>,
+    /// Lines of the keyboard or of a pipe, until its end.
+    input: Option<Mutex<Receiver<String>>>,
+    /// Lines do not wait until nobody speaks.
+    interrupts: bool,
+    is_silent: bool,
+}
+
+fn main() -> AppExit {
+    let Arguments { model, name, lines } = Arguments::parse();
+    let plugin = model.plugin(CHARACTERS.len() as u32).unwrap_or_else(|error| fail(error));
+    let input = lines.is_empty().then(read_input);
+    let interrupts = input.is_some() && std::io::stdin().is_terminal();
+    if interrupts {
+        println!("At the well: {}. Speak! (Ctrl-D ends it.)\n", CHARACTERS.join(", "));
+    }
+    let player = Player { name, lines: lines.into(), input, interrupts, is_silent: true };
+    village(plugin, player).run()
+}
+
+fn village(plugin: WallaPlugin, player: Player) -> App {
+    let assets = AssetPlugin {
+        file_path: assets().to_string_lossy().into_owned(),
+        watch_for_changes_override: Some(cfg!(feature = "watch")),
+        ..AssetPlugin::default()
+    };
+    let mut app = App::new();
+    app.add_plugins((TaskPoolPlugin::default(), assets))
+        .add_plugins(ScheduleRunnerPlugin::run_loop(Duration::from_millis(16)))
+        .add_plugins((plugin, WallaMemoryPlugin::default()))
+        .add_plugins((WallaCharacterPlugin, WallaGroupPlugin))
+        .add_action::<HandOver>()
+        .insert_resource(player)
+        .add_systems(Startup, gather)
+        .add_systems(Update, speak)
+        .add_observer(said)
+        .add_observer(gestured)
+        .add_observer(hand_over)
+        .add_observer(|_: On<GroupSilent>, mut player: ResMut<Player>| player.is_silent = true)
+        .add_observer(|failed: On<ReplyFailed>| eprintln!("error: {}", failed.error))
+        .add_observer(|failed: On<WallaFailed>| fail(&failed.error));
+    app
+}
+
+/// The folder of the assets: next to the sources, or, in a package, next to the program.
+fn assets() -> PathBuf {
+    let sources = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/assets"));
+    if sources.is_dir() { sources } else { PathBuf::from("assets") }
+}
+
+fn read_input() -> Mutex<Receiver<String>> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let lines = std::io::stdin().lines().map_while(Result::ok);
+        // The receiver is gone when the program ends.
+        lines.map_while(|line| sender.send(line).ok()).for_each(drop);
+    });
+    Mutex::new(lines)
+}
+
+/// All characters come to the well.
+fn gather(mut commands: Commands, server: Res<AssetServer>) {
+    let well = commands.spawn(Group::default()).id();
+    for name in CHARACTERS {
+        let file = format!("village/{}.character.ron", name.to_lowercase());
+        commands.spawn((
+            Name::new(name),
+            CharacterHandle(server.load(file)),
+            MemberOf(well),
+            AgentMemory::default(),
+            Memorizes::default(),
+        ));
+    }
+}
+
+/// The player's next line.
+fn speak(
+    mut player: ResMut<Player>,
+    well: Single<Entity, With<Group>>,
+    mut commands: Commands,
+    mut exit: MessageWriter<AppExit>,
+) {
+    if !player.is_silent && !player.interrupts {
+        return;
+    }
+    let line = match &mut player.input {
+        None => player.lines.pop_front().ok_or(TryRecvError::Disconnected),
+        Some(input) => input.get_mut().map_or(Err(TryRecvError::Disconnected), |i| i.try_recv()),
+    };
+    match line {
+        Ok(line) if line.trim().is_empty() => {}
+        Ok(line) => {
+            if !player.interrupts {
+                println!("{}: {line}", player.name);
+            }
+            player.is_silent = false;
+            commands.trigger(GroupSay::new(*well, player.name.as_str(), line));
+        }
+        Err(TryRecvError::Disconnected) if player.is_silent => {
+            exit.write(AppExit::Success);
+        }
+        Err(_) => {}
+    }
+}
+
+fn said(sentence: On<ReplySentence>, names: Query<&Name>) {
+    if let Ok(name) = names.get(sentence.agent) {
+        println!("{name}: {}", sentence.text);
+    }
+}
+
+fn gestured(cue: On<ReplyCue>, names: Query<&Name>) {
+    if let Ok(name) = names.get(cue.agent) {
+        println!("[{name}: {}]", cue.name);
+    }
+}
+
+/// Here a game would move the item; the character speaks about the result.
+fn hand_over(call: On<ActionCall<HandOver>>, names: Query<&Name>, mut commands: Commands) {
+    let Ok(name) = names.get(call.agent) else { return };
+    println!("[{name} hands over: {}]", call.item);
+    let result = format!("The {} is sold.", call.item);
+    commands.entity(call.agent).action_result(call.id, result);
+}
+
+#[cfg(test)]
+mod tests {
+    use bevy_walla::groups::GroupLine;
+
+    use super::*;
+
+    /// With the demo model: everybody is there, who is addressed answers, and the player's last
+    /// line ends the program.
+    #[test]
+    fn an_evening_at_the_well() {
+        #[derive(Resource, Default)]
+        struct Heard(Vec<(String, String)>);
+        let lines = ["Good evening!", "Hesper, where were you born?"].map(String::from);
+        let player = Player {
+            name: "Alice".into(),
+            lines: lines.into(),
+            input: None,
+            interrupts: false,
+            is_silent: true,
+        };
+        let mut app = village(WallaPlugin::default(), player);
+        app.init_resource::<Heard>().add_observer(
+            |line: On<GroupLine>, mut heard: ResMut<Heard>| {
+                heard.0.push((line.name.to_string(), line.text.clone()));
+            },
+        );
+        app.add_systems(Last, |heard: Res<Heard>, mut ends: MessageReader<AppExit>| {
+            if ends.read().next().is_some() {
+                let names: Vec<_> = heard.0.iter().map(|(name, _)| name.as_str()).collect();
+                assert_eq!((names[0], names[1]), ("Alice", "Greta"), "{:?}", heard.0);
+                let asked = heard.0.iter().position(|(_, line)| line.starts_with("Hesper,"));
+                let (name, answer) = &heard.0[asked.unwrap() + 1];
+                assert!(name == "Hesper" && answer.contains("Dunmere"), "{:?}", heard.0);
+            }
+        });
+        assert_eq!(app.run(), AppExit::Success);
+    }
+}
