@@ -65,6 +65,7 @@ pub struct AgentActions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
     max_calls: u32,
+    max_rounds: u32,
     unmarked: UnmarkedCalls,
     result_wait: Duration,
     /// Choices of actions that were not added yet.
@@ -124,12 +125,22 @@ impl AgentActions {
     /// No actions, policy [`ActionPolicy::Auto`], at most 4 calls in a reply.
     #[must_use]
     pub fn new() -> Self {
-        let walla_runtime::Actions { policy, max_calls, unmarked, .. } =
+        let walla_runtime::Actions { policy, max_calls, max_rounds, unmarked, .. } =
             walla_runtime::Actions::new(ActionSet::default());
         let (specs, early_choices, faults, typed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let result_wait = Self::RESULT_WAIT;
-        Self { specs, policy, max_calls, unmarked, result_wait, early_choices, faults, typed }
+        Self {
+            specs,
+            policy,
+            max_calls,
+            max_rounds,
+            unmarked,
+            result_wait,
+            early_choices,
+            faults,
+            typed,
+        }
     }
 
     /// Adds an action of the game's own type.
@@ -316,6 +327,14 @@ impl AgentActions {
         Self { max_calls, ..self }
     }
 
+    /// Sets the maximum number of consecutive replies to results that may call actions again;
+    /// the next one has words. Small models often call again: 0 lets them speak about the first
+    /// result. Default: 8.
+    #[must_use]
+    pub fn max_rounds(self, max_rounds: u32) -> Self {
+        Self { max_rounds, ..self }
+    }
+
     /// Sets the treatment of calls that the model writes without the markers of its format.
     /// Default: [`UnmarkedCalls::Call`].
     #[must_use]
@@ -360,13 +379,13 @@ impl AgentActions {
 
     /// The actions as the engine receives them.
     pub(crate) fn for_engine(&self) -> walla_runtime::Actions {
-        let Self { policy, max_calls, unmarked, .. } = *self;
+        let Self { policy, max_calls, max_rounds, unmarked, .. } = *self;
         let (set, fault) = match ActionSet::new(self.specs.iter().cloned()) {
             Ok(set) => (set, self.faults.first().map(|fault| Arc::clone(&fault.error))),
             Err(error) => (ActionSet::default(), Some(Arc::new(error))),
         };
         let actions = walla_runtime::Actions::new(set);
-        walla_runtime::Actions { policy, max_calls, unmarked, fault, ..actions }
+        walla_runtime::Actions { policy, max_calls, max_rounds, unmarked, fault, ..actions }
     }
 }
 

@@ -25,6 +25,7 @@
 //!     reads: ["guards"],
 //!     actions: {"sell": {"item": ["horseshoe", "nails"]}, "open_gate": {}},
 //!     action_policy: Auto,
+//!     action_rounds: 1,
 //!     cues: {"smile": ["smiles", "grins"], "sigh": ["sighs"]},
 //!     unknown_cues: Drop,
 //!     cue_marks: (parentheses: false),
@@ -245,7 +246,8 @@ fn apply(
     set(agent, new.knowledge(), old.knowledge());
     replace(agent, new.cues().map(AgentCues), old.cues().map(AgentCues));
     replace(agent, new.constraint(), old.constraint());
-    if (&new.actions, new.action_policy) != (&old.actions, old.action_policy) {
+    let settings = |of: &Character| (of.actions.clone(), of.action_policy, of.action_rounds);
+    if settings(new) != settings(old) {
         match actions.of(new) {
             Some(actions) => agent.insert(actions),
             None => agent.remove::<AgentActions>(),

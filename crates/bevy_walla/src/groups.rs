@@ -36,10 +36,11 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 
 use crate::actions::AgentCalled;
+use crate::agent::AgentReasoning;
 use crate::ask::{Ask, Cancel};
 use crate::conversation::Conversation;
 use crate::cues::AgentCues;
-use crate::reply::{ReplyFailed, ReplyFinished, ReplyId};
+use crate::reply::{ReplyError, ReplyFailed, ReplyFinished, ReplyId, Unsupported};
 use crate::sentence::ReplySentence;
 
 mod policy;
@@ -72,6 +73,16 @@ pub struct Group {
     /// Sentences of three words or fewer may be repeated. Default: the 12 latest lines; 0: no
     /// guard.
     pub unrepeated_lines: usize,
+    /// Whether a reply begins with the name of its speaker ([`AskOptions::opening`], not a part of
+    /// the reply), as the lines of the others do: otherwise many models write the name of another
+    /// speaker. Not for agents that [reason](crate::agent::AgentReasoning), and not on engines
+    /// without openings. Default: `true`.
+    ///
+    /// [`AskOptions::opening`]: crate::ask::AskOptions::opening
+    pub begins_with_name: bool,
+    /// Lines before its own that a member hears, at most: small models lose their way among many
+    /// voices. `None`: all of them, when they are said. Default: `None`.
+    pub overheard_lines: Option<usize>,
 }
 
 impl Default for Group {
@@ -81,6 +92,8 @@ impl Default for Group {
             max_lines: 3,
             interrupts: true,
             unrepeated_lines: 12,
+            begins_with_name: true,
+            overheard_lines: None,
         }
     }
 }
@@ -149,10 +162,10 @@ impl Plugin for WallaGroupPlugin {
             .add_observer(member_says)
             .add_observer(member_called)
             .add_observer(|end: On<ReplyFinished>, groups: Groups| {
-                groups.ended((end.agent, end.tag), Some(end.reply_id));
+                groups.ended((end.agent, end.tag), Ok(end.reply_id));
             })
             .add_observer(|end: On<ReplyFailed>, groups: Groups| {
-                groups.ended((end.agent, end.tag), None);
+                groups.ended((end.agent, end.tag), Err(&end.error));
             });
     }
 }
@@ -206,6 +219,7 @@ struct Speaking {
 struct Groups<'w, 's> {
     groups: Query<'w, 's, (&'static Group, Option<&'static GroupMembers>, &'static mut Talk)>,
     names: Query<'w, 's, &'static Name, Allow<Disabled>>,
+    reasoning: Query<'w, 's, &'static AgentReasoning, Allow<Disabled>>,
     agents: Query<'w, 's, (&'static mut Conversation, Option<&'static AgentCues>), Allow<Disabled>>,
     speaking: ResMut<'w, Speaking>,
     commands: Commands<'w, 's>,
@@ -271,8 +285,8 @@ fn starts_with_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl Groups<'_, '_> {
-    /// A reply has ended. `reply_id`: `None` if it failed.
-    fn ended(mut self, (agent, tag): (Entity, u64), reply_id: Option<ReplyId>) {
+    /// A reply has ended.
+    fn ended(mut self, (agent, tag): (Entity, u64), outcome: Result<ReplyId, &ReplyError>) {
         let Some(&(entity, of_turn)) = self.speaking.groups.get(&agent) else { return };
         if of_turn != tag {
             return;
@@ -283,7 +297,7 @@ impl Groups<'_, '_> {
         let had_turn = turn.is_some();
         let cut = turn.as_ref().filter(|turn| turn.is_cut).map(|turn| turn.end_bytes as usize);
         let said = self.agents.get(agent).ok().and_then(|(talk, cues)| {
-            let text = talk.reply(reply_id?)?;
+            let text = talk.reply(outcome.ok()?)?;
             let most = cut.unwrap_or(text.len());
             let text = &text[..text.floor_char_boundary(most)];
             Some(cues.map_or_else(|| text.to_owned(), |AgentCues(cues)| cues.separate(text).0))
@@ -297,14 +311,18 @@ impl Groups<'_, '_> {
             let text = said.to_owned();
             self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
         } else if let Some(mut turn) = turn.filter(|_| !is_interrupted) {
-            if reply_id.is_some() && turn.call == Call::Made {
+            if outcome.is_ok() && turn.call == Call::Made {
                 turn.call = Call::Waiting;
                 (turn.is_cancelled, turn.is_cut, turn.end_bytes) = (false, false, 0);
                 talk.turn = Some(turn);
                 return;
             }
+            if matches!(outcome, Err(ReplyError::Unsupported(Unsupported::Openings))) {
+                return self.ask(entity, Ask::resume(agent), turn.attempts);
+            }
             if turn.is_cut && turn.attempts < MAX_ATTEMPTS {
-                return self.ask(entity, agent, turn.attempts + 1);
+                let again = self.with_name(entity, Ask::resume(agent).with_seed(tag));
+                return self.ask(entity, again, turn.attempts + 1);
             }
             // It has nothing to say, or its engine has failed.
             return self.commands.trigger(GroupSilent { group: entity });
@@ -316,8 +334,9 @@ impl Groups<'_, '_> {
 
     /// Lets everybody else hear a line.
     fn line(&mut self, line: GroupLine) {
-        let Ok((_, members, mut talk)) = self.groups.get_mut(line.group) else { return };
-        let members = members.map_or(&[][..], |members| &members.0);
+        let Ok((settings, members, mut talk)) = self.groups.get_mut(line.group) else { return };
+        let hears_all = settings.overheard_lines.is_none();
+        let members = members.filter(|_| hears_all).map_or(&[][..], |members| &members.0);
         for &member in members.iter().filter(|member| Some(**member) != line.speaker) {
             if let Ok((mut conversation, _)) = self.agents.get_mut(member) {
                 conversation.overhear(Arc::clone(&line.name), line.text.as_str());
@@ -358,17 +377,46 @@ impl Groups<'_, '_> {
         let turn = GroupTurn { members, last, lines, max_lines: settings.max_lines };
         match (settings.policy)(&turn) {
             Some(agent) if members.iter().any(|member| member.agent == agent) => {
-                self.ask(group, agent, 1);
+                self.hear_latest(group, agent);
+                let ask = self.with_name(group, Ask::resume(agent));
+                self.ask(group, ask, 1);
             }
             _ => self.commands.trigger(GroupSilent { group }),
         }
     }
 
-    fn ask(&mut self, group: Entity, agent: Entity, attempts: u32) {
+    /// Lets a member hear the latest lines, in a group where nobody hears all.
+    fn hear_latest(&mut self, group: Entity, agent: Entity) {
+        let Ok((settings, _, talk)) = self.groups.get(group) else { return };
+        let (Some(most), Ok((mut conversation, _))) =
+            (settings.overheard_lines, self.agents.get_mut(agent))
+        else {
+            return;
+        };
+        let of_others = talk.lines.iter().rev().take_while(|line| line.speaker != Some(agent));
+        for line in of_others.take(most).collect::<Vec<_>>().into_iter().rev() {
+            conversation.overhear(Arc::clone(&line.name), line.text.as_str());
+        }
+    }
+
+    fn with_name(&self, group: Entity, mut ask: Ask) -> Ask {
+        let begins = self.groups.get(group).is_ok_and(|(group, ..)| group.begins_with_name);
+        let reasons = self.reasoning.get(ask.agent).is_ok_and(|its| its.thinking);
+        if let Ok(name) = self.names.get(ask.agent)
+            && begins
+            && !reasons
+        {
+            ask.options.opening = Some(Arc::new(format!("{name}:")));
+        }
+        ask
+    }
+
+    fn ask(&mut self, group: Entity, ask: Ask, attempts: u32) {
         let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
         self.speaking.turns += 1;
         // A tag that no game uses by chance.
         let tag = 0x6f75_705f_7475_726e ^ self.speaking.turns.rotate_left(32);
+        let agent = ask.agent;
         talk.turn = Some(Turn {
             agent,
             tag,
@@ -379,7 +427,6 @@ impl Groups<'_, '_> {
             call: Call::None,
         });
         self.speaking.groups.insert(agent, (group, tag));
-        let ask = Ask::resume(agent).with_tag(tag);
-        self.commands.trigger(if attempts == 1 { ask } else { ask.with_seed(tag) });
+        self.commands.trigger(ask.with_tag(tag));
     }
 }

@@ -10,10 +10,6 @@ use crate::api::{
     Prompt, ReplyError, ReplyId, ResultError, Speaker, Turn,
 };
 
-/// Number of consecutive replies to results, without anything new, that may call actions. So a game
-/// that answers each call, and a model that calls again each time, do not continue for ever.
-const MAX_ROUNDS: u32 = 8;
-
 /// The conversation of an agent: turns, and replies that can be shortened to their heard part.
 ///
 /// It is for implementations of [`EngineClient`](crate::EngineClient). An exchange is the question,
@@ -329,7 +325,8 @@ impl History {
                 Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()))
             }
             Some(possible)
-                if possible.max_calls == 0 || self.next_round(is_question) > MAX_ROUNDS =>
+                if possible.max_calls == 0
+                    || self.next_round(is_question) > possible.max_rounds =>
             {
                 Ok(Some(ActionPolicy::Off))
             }

@@ -21,7 +21,7 @@ use bevy_ecs::prelude::*;
 use bevy_walla::actions::schemars::{self, JsonSchema};
 use bevy_walla::characters::{CharacterHandle, WallaCharacterPlugin};
 use bevy_walla::cues::ReplyCue;
-use bevy_walla::groups::{Group, GroupSay, GroupSilent, MemberOf, WallaGroupPlugin};
+use bevy_walla::groups::{Group, GroupLine, GroupSay, GroupSilent, MemberOf, WallaGroupPlugin};
 use bevy_walla::memories::{AgentMemory, Memorizes};
 use bevy_walla::prelude::*;
 use clap::Parser;
@@ -62,8 +62,22 @@ struct Player {
     is_silent: bool,
 }
 
+/// How they talk.
+#[derive(Resource)]
+struct Well(Group);
+
+impl Well {
+    /// The demo model is very small: it answers the latest line alone.
+    fn of_demo_model() -> Self {
+        let overheard_lines = Some(1);
+        Self(Group { max_lines: 1, overheard_lines, begins_with_name: false, ..Group::default() })
+    }
+}
+
 fn main() -> AppExit {
     let Arguments { model, name, lines } = Arguments::parse();
+    let of_file = || Well(Group { max_lines: 2, ..Group::default() });
+    let well = if model.model.is_some() { of_file() } else { Well::of_demo_model() };
     let plugin = model.plugin(CHARACTERS.len() as u32).unwrap_or_else(|error| fail(error));
     let input = lines.is_empty().then(read_input);
     let interrupts = input.is_some() && std::io::stdin().is_terminal();
@@ -71,10 +85,10 @@ fn main() -> AppExit {
         println!("At the well: {}. Speak! (Ctrl-D ends it.)\n", CHARACTERS.join(", "));
     }
     let player = Player { name, lines: lines.into(), input, interrupts, is_silent: true };
-    village(plugin, player).run()
+    village(plugin, well, player).run()
 }
 
-fn village(plugin: WallaPlugin, player: Player) -> App {
+fn village(plugin: WallaPlugin, well: Well, player: Player) -> App {
     let assets = AssetPlugin {
         file_path: assets().to_string_lossy().into_owned(),
         watch_for_changes_override: Some(cfg!(feature = "watch")),
@@ -86,6 +100,7 @@ fn village(plugin: WallaPlugin, player: Player) -> App {
         .add_plugins((plugin, WallaMemoryPlugin::default()))
         .add_plugins((WallaCharacterPlugin, WallaGroupPlugin))
         .add_action::<HandOver>()
+        .insert_resource(well)
         .insert_resource(player)
         .add_systems(Startup, gather)
         .add_systems(Update, speak)
@@ -115,8 +130,8 @@ fn read_input() -> Mutex<Receiver<String>> {
 }
 
 /// All characters come to the well.
-fn gather(mut commands: Commands, server: Res<AssetServer>) {
-    let well = commands.spawn(Group::default()).id();
+fn gather(mut commands: Commands, server: Res<AssetServer>, well: Res<Well>) {
+    let well = commands.spawn(well.0).id();
     for name in CHARACTERS {
         let file = format!("village/{}.character.ron", name.to_lowercase());
         commands.spawn((
@@ -146,9 +161,6 @@ fn speak(
     match line {
         Ok(line) if line.trim().is_empty() => {}
         Ok(line) => {
-            if !player.interrupts {
-                println!("{}: {line}", player.name);
-            }
             player.is_silent = false;
             commands.trigger(GroupSay::new(*well, player.name.as_str(), line));
         }
@@ -159,9 +171,11 @@ fn speak(
     }
 }
 
-fn said(sentence: On<ReplySentence>, names: Query<&Name>) {
-    if let Ok(name) = names.get(sentence.agent) {
-        println!("{name}: {}", sentence.text);
+/// A whole line; for speech synthesis there are `ReplySentence`s.
+fn said(line: On<GroupLine>, player: Res<Player>) {
+    let is_typed = line.speaker.is_none() && player.interrupts;
+    if !is_typed {
+        println!("{}: {}", line.name, line.text);
     }
 }
 
@@ -181,8 +195,6 @@ fn hand_over(call: On<ActionCall<HandOver>>, names: Query<&Name>, mut commands: 
 
 #[cfg(test)]
 mod tests {
-    use bevy_walla::groups::GroupLine;
-
     use super::*;
 
     /// With the demo model: everybody is there, who is addressed answers, and the player's last
@@ -199,7 +211,7 @@ mod tests {
             interrupts: false,
             is_silent: true,
         };
-        let mut app = village(WallaPlugin::default(), player);
+        let mut app = village(WallaPlugin::default(), Well::of_demo_model(), player);
         app.init_resource::<Heard>().add_observer(
             |line: On<GroupLine>, mut heard: ResMut<Heard>| {
                 heard.0.push((line.name.to_string(), line.text.clone()));

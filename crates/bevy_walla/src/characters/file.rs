@@ -78,6 +78,10 @@ pub struct Character {
     /// When the agent may call them. Default: [`ActionPolicy::Auto`].
     #[serde(default)]
     pub action_policy: Option<ActionPolicy>,
+    /// How many replies to results in a row may call them again
+    /// ([`AgentActions::max_rounds`]). Default: 8.
+    #[serde(default)]
+    pub action_rounds: Option<u32>,
     /// The cues that the game knows ([`AgentCues`](crate::cues::AgentCues)), each with words that
     /// mean it besides its name. The persona names the first word of each. `Some` and
     /// empty: each stage direction is a cue. `None`: the entity's `AgentCues` apply.
@@ -251,6 +255,9 @@ impl KnownActions<'_> {
     pub fn of(&self, character: &Character) -> Option<AgentActions> {
         let named = character.actions.as_ref()?;
         let mut actions = AgentActions::new().policy(character.action_policy.unwrap_or_default());
+        if let Some(rounds) = character.action_rounds {
+            actions = actions.max_rounds(rounds);
+        }
         for (name, choices) in named {
             match self.spec(name) {
                 Some(spec) => actions.add(spec),

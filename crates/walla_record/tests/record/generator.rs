@@ -139,6 +139,7 @@ fn actions(dice: &mut Dice) -> Actions {
     Actions {
         policy: policy(dice),
         max_calls: dice.number(),
+        max_rounds: dice.number(),
         max_call_bytes: dice.number(),
         unmarked: if dice.one_in(2) { UnmarkedCalls::Call } else { UnmarkedCalls::Refuse },
         fault: dice.maybe(fault),

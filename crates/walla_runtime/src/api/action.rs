@@ -53,6 +53,10 @@ pub struct Actions {
     /// ([`FinishReason::CallLimit`](crate::FinishReason::CallLimit)). 0: none may be called.
     /// Default: 4.
     pub max_calls: u32,
+    /// Maximum number of consecutive replies to results, without another new turn, that may call
+    /// actions; the next one has words. So a program that answers each call, and a model that calls
+    /// again each time, do not continue for ever. 0: no reply to a result may call. Default: 8.
+    pub max_rounds: u32,
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
     pub max_call_bytes: u32,
@@ -72,6 +76,7 @@ impl Actions {
             set,
             policy: ActionPolicy::Auto,
             max_calls: 4,
+            max_rounds: 8,
             max_call_bytes: MAX_CALL_BYTES,
             unmarked: UnmarkedCalls::default(),
             fault: None,
