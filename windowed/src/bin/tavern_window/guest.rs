@@ -8,6 +8,7 @@ use bevy_walla::prelude::*;
 use walla_examples::{Persona, REGULARS};
 
 use crate::brush::Brush;
+use crate::mood::{self, Brow, Mood, Plate};
 use crate::mouth::Mouth;
 use crate::player::Select;
 use crate::seats::{SEATS, Seat};
@@ -15,6 +16,7 @@ use crate::seats::{SEATS, Seat};
 /// Spawns the guests.
 pub struct GuestPlugin {
     pub guests: usize,
+    pub is_demo_model: bool,
 }
 
 /// A guest in the tavern. The origin of its transform is at its feet.
@@ -46,18 +48,24 @@ const SCENE: &str =
 
 impl Plugin for GuestPlugin {
     fn build(&self, app: &mut App) {
-        let guests = self.guests;
+        let Self { guests, is_demo_model } = *self;
         // Clicks near a guest count too, not only clicks on opaque pixels.
         app.insert_resource(SpritePickingSettings {
             picking_mode: SpritePickingMode::BoundingBox,
             ..default()
         })
-        .add_systems(Startup, move |commands: Commands, brush: Brush| seat(commands, brush, guests))
+        .add_systems(Startup, move |commands: Commands, brush: Brush| {
+            seat(commands, brush, guests, is_demo_model);
+        })
         .add_systems(Update, (move_lips, breathe));
     }
 }
 
-fn seat(mut commands: Commands, mut brush: Brush, guests: usize) {
+fn seat(mut commands: Commands, mut brush: Brush, guests: usize, is_demo_model: bool) {
+    let cues = mood::cues();
+    // The demo model does not understand it.
+    let instruction = if is_demo_model { None } else { cues.0.instruction() };
+    let instruction = instruction.unwrap_or_default();
     for (number, seat) in SEATS.iter().enumerate().take(guests) {
         let Some(persona) = REGULARS.get(seat.persona).copied() else { continue };
         let in_front = seat.feet.y < -100.0;
@@ -66,7 +74,8 @@ fn seat(mut commands: Commands, mut brush: Brush, guests: usize) {
                 Guest { persona, seat: number },
                 Mouth::default(),
                 Name::new(persona.name),
-                Agent::persona(format!("{} {SCENE}", persona.text)),
+                Agent::persona(format!("{} {SCENE} {instruction}", persona.text).trim_end()),
+                (cues.clone(), Mood::default()),
                 AgentSeed::from_name(persona.name),
                 ReplyLimits::tokens(REPLY_TOKENS).stop_at("\n"),
                 VoiceRate::tokens_per_second(8.0),
@@ -77,6 +86,9 @@ fn seat(mut commands: Commands, mut brush: Brush, guests: usize) {
                 select.write(Select(Some(click.entity)));
             })
             .id();
+        if is_demo_model {
+            commands.entity(figure).insert(mood::habit(persona.text));
+        }
         draw(&mut commands, &mut brush, figure, seat, persona.name);
     }
 }
@@ -132,7 +144,13 @@ const LOOKS: [Look; 12] = [
 const HEAD_Y: f32 = 84.0;
 const HEAD_RADIUS: f32 = 20.0;
 
-fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat, name: &str) {
+fn draw(
+    commands: &mut Commands,
+    brush: &mut Brush,
+    figure: Entity,
+    seat: &Seat,
+    name: &'static str,
+) {
     let Some(look) = LOOKS.get(seat.persona).copied() else { return };
     let mut parts: Vec<Entity> = Vec::new();
     let mut body = |part: Entity| parts.push(part);
@@ -155,6 +173,14 @@ fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat,
     }
     let lips = brush.shape(Ellipse::new(5.0, 3.2), rgb(0x5e2a26), (0.0, HEAD_Y - 9.0, 1.2));
     body(commands.spawn((Lips, lips)).id());
+    for side in [-1.0, 1.0] {
+        let at = (side * 7.0, HEAD_Y + 7.5, 1.2);
+        let mut brow = commands.spawn((Brow, brush.rect((10.0, 2.6), rgb(0x2a211d), at)));
+        brow.insert(Visibility::Hidden).entry::<Transform>().and_modify(move |mut at| {
+            at.rotation = Quat::from_rotation_z(side * 0.45);
+        });
+        body(brow.id());
+    }
 
     let torso = commands
         .spawn((Transform::from_scale(Vec3::new(look.size, look.size, 1.0)), Visibility::default()))
@@ -166,6 +192,7 @@ fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat,
         .id();
     let plate = commands.spawn(brush.plate(9.5, 46.0, (0.0, -2.0, 7.0))).id();
     let label = (
+        Plate(name),
         Text2d::new(name),
         TextFont::from_font_size(14.0),
         TextColor(Color::srgb(0.96, 0.92, 0.84)),
@@ -257,11 +284,11 @@ fn head(commands: &mut Commands, brush: &mut Brush, look: &Look) -> Vec<Entity> 
 /// Moves the lips of speaking guests.
 fn move_lips(
     time: Res<Time>,
-    mouths: Query<(Entity, &Mouth)>,
+    mouths: Query<(Entity, &Mouth, &Mood)>,
     children: Query<&Children>,
     mut lips: Query<&mut Transform, With<Lips>>,
 ) {
-    for (guest, mouth) in &mouths {
+    for (guest, mouth, mood) in &mouths {
         let open = if mouth.is_talking() {
             0.55 + 0.65 * (time.elapsed_secs() * 17.0 + guest.index_u32() as f32).sin().abs()
         } else {
@@ -273,6 +300,7 @@ fn move_lips(
             .and_then(|part| lips.get_mut(part).ok())
         {
             at.scale.y = open;
+            at.scale.x = mood.lips();
         }
     }
 }

@@ -19,6 +19,7 @@
 mod brush;
 mod bubble;
 mod guest;
+mod mood;
 mod mouth;
 mod player;
 mod purse;
@@ -98,7 +99,11 @@ fn main() -> AppExit {
     .add_systems(Startup, (camera, font))
     .add_plugins((
         room::plugin,
-        guest::GuestPlugin { guests: usize::from(arguments.guests) },
+        guest::GuestPlugin {
+            guests: usize::from(arguments.guests),
+            is_demo_model: arguments.model.model.is_none(),
+        },
+        mood::plugin,
         mouth::plugin,
         bubble::plugin,
         table_talk::plugin,

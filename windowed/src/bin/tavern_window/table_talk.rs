@@ -4,6 +4,7 @@ use bevy::prelude::*;
 use bevy_walla::prelude::*;
 
 use crate::guest::Guest;
+use crate::mood::Habit;
 use crate::mouth::{LineSpoken, Mouth};
 use crate::player::Player;
 use crate::seats::SEATS;
@@ -81,8 +82,16 @@ fn talk(
     player: Res<Player>,
     mut tables: Query<&mut Table>,
     mut guests: Query<(&mut Mouth, &Speech)>,
+    habits: Query<&Habit>,
     mut commands: Commands,
 ) {
+    let ask_of = |guest: Entity, words: String| {
+        let ask = Ask::new(guest, words);
+        match habits.get(guest) {
+            Ok(Habit(constraint)) => ask.with_constraint(constraint.clone()),
+            Err(_) => ask,
+        }
+    };
     for mut table in &mut tables {
         let [left, right] = table.guests;
         if player.guest.is_some_and(|guest| table.guests.contains(&guest)) {
@@ -93,7 +102,7 @@ fn talk(
         if let Some((speaker, _)) = &table.said {
             let listener = if *speaker == left { right } else { left };
             if let Some((_, words)) = table.said.take() {
-                commands.ask(listener, words);
+                commands.trigger(ask_of(listener, words));
             }
             continue;
         }
@@ -109,7 +118,7 @@ fn talk(
         table.silence = 0.0;
         table.replies = 0;
         if left == right {
-            commands.ask(left, *subject); // called from the room
+            commands.trigger(ask_of(left, (*subject).to_owned())); // called from the room
         } else if let Ok((mut mouth, _)) = guests.get_mut(left) {
             mouth.say(subject);
         }
