@@ -74,9 +74,9 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
-    BudgetStats, BuiltInTemplate, CacheCopied, CacheError, CacheJob, Call, CallError, CallId,
-    CallResult, Capabilities, Constraint, ConstraintError, ContextPolicy, Cue, CueMarks, Cues,
-    Deadlines, Detail, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
+    BudgetStats, BuiltInTemplate, CacheCopied, CacheError, CacheJob, Call, CallError, CallFormat,
+    CallId, CallResult, Capabilities, Constraint, ConstraintError, ContextPolicy, Cue, CueMarks,
+    Cues, Deadlines, Detail, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
     FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KnownCue, KvFileError,
     MAX_CUE_BYTES, MAX_DELTA_BYTES, MAX_EXCHANGES_KNOWN, MalformedCall, MatchError, ModelCard,
     ModelSource, NamedText, Notes, Pacing, Prompt, RefusedCall, RemoteError, ReplyError,

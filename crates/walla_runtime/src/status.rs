@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, KvType, MemoryUse};
 use walla_exec::Executor;
+use walla_grammar::CallFormat;
 use walla_model::chat::{ChatTemplate, TemplateState};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
@@ -91,6 +92,8 @@ pub struct ModelCard {
     /// The chat template in use, or the reason why none works. Without a template only raw prompts
     /// work.
     pub template: TemplateState,
+    /// The syntax in which the model calls actions.
+    pub call_format: CallFormat,
     /// Markers of the template that the file stores as ordinary tokens. The engine treats them as
     /// control tokens.
     pub reserved_markers: Vec<TokenId>,
@@ -136,6 +139,7 @@ impl ModelCard {
             fingerprint,
             settings,
             template: (*text.state).clone(),
+            call_format: text.call_markers.format(),
             reserved_markers: text.reserved_markers.clone(),
             warnings: text.warnings.clone(),
             reasoning: text.reasoning.is_some(),

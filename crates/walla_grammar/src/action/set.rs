@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{Fields, Items, Kind, Schema, Type};
 use crate::work::limit;
-use crate::{ActionError, ActionSpec, CallFormat, ParsedCall, render};
+use crate::{ActionError, ActionSpec, CallFormat, MalformedCall, ParsedCall, check, render};
 
 /// The actions that an agent may execute in a reply. A clone shares the content.
 ///
@@ -136,6 +136,48 @@ impl ActionSet {
             let _ = write!(text, "To act, write a call like this:\n{call}");
         }
         text
+    }
+
+    /// Examples of calls as text, for the end of a persona: requests, each with an action and its
+    /// arguments. With two examples of each action, a small model chooses the right action more
+    /// often; their sentences need not be like the requests of players. Empty without examples.
+    ///
+    /// The calls are written in the format of the model, as text.
+    ///
+    /// # Errors
+    /// As [`check`], for the first call that is not valid.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use walla_grammar::{ActionSet, ActionSpec, CallFormat};
+    ///
+    /// let schema = json!({"type": "object", "properties": {"count": {"type": "integer"}}});
+    /// let actions = ActionSet::new([ActionSpec::new("give", "Hands nails over.", &schema)?])?;
+    /// let four = ("Four nails, please.", "give", json!({"count": 4}));
+    /// assert_eq!(
+    ///     actions.examples(CallFormat::Lfm2, [four])?,
+    ///     "Examples:\nUser: Four nails, please.\n\
+    ///      Assistant: <|tool_call_start|>[give(count=4)]<|tool_call_end|>"
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn examples<'a>(
+        &self,
+        format: CallFormat,
+        examples: impl IntoIterator<Item = (&'a str, &'a str, Value)>,
+    ) -> Result<String, MalformedCall> {
+        let mut text = String::new();
+        for (request, name, arguments) in examples {
+            let arguments = match arguments {
+                Value::Object(arguments) => arguments,
+                _ => Map::new(),
+            };
+            let call = render(format, &check(self, ParsedCall::new(name, arguments))?);
+            let start = if text.is_empty() { "Examples:" } else { "" };
+            let _ = write!(text, "{start}\nUser: {request}\nAssistant: {call}");
+        }
+        Ok(text)
     }
 }
 

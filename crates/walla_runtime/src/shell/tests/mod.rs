@@ -211,6 +211,7 @@ impl EngineCore for Fake {
             fingerprint: 0,
             settings: TextSettings::default(),
             template: TemplateState::FromFile,
+            call_format: walla_grammar::CallFormat::Plain,
             reserved_markers: Vec::new(),
             warnings: Vec::new(),
             reasoning: false,
