@@ -18,7 +18,7 @@ struct Platform {
 
 /// The crates that a stranger depends on, with all features except Bevy's UI and NVTX.
 const ALL: &str = "check --package walla --package bevy_walla --features \
-                   walla/cuda,walla/pull,walla/remote,bevy_walla/cuda,bevy_walla/remote,\
+                   walla/cuda,walla/evaluate,walla/pull,walla/remote,bevy_walla/cuda,bevy_walla/remote,\
                    bevy_walla/assets,bevy_walla/lod,bevy_walla/reflect,bevy_walla/serialize";
 
 const PLATFORMS: &[Platform] = &[

@@ -4,6 +4,9 @@
 mod command;
 #[path = "cli/embed.rs"]
 mod embed;
+#[cfg(feature = "evaluate")]
+#[path = "cli/evaluate.rs"]
+mod evaluate;
 #[path = "cli/files.rs"]
 mod files;
 #[path = "cli/hints.rs"]

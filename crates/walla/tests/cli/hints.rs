@@ -69,6 +69,10 @@ fn verbs_of_other_programs_get_a_hint() {
         ("server", "walla serve"),
         ("download", if cfg!(feature = "pull") { "walla pull" } else { "of this machine" }),
         ("show", "walla inspect"),
+        (
+            "eval",
+            if cfg!(feature = "evaluate") { "walla evaluate" } else { "the feature evaluate" },
+        ),
         ("tokenise", "walla tokenize"),
         ("generat", "similar: generate"),
     ] {

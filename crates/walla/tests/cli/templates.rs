@@ -4,7 +4,7 @@ use crate::command::{Ran, json_line, reference, run, run_with_input, scratch, su
 use walla_reference_test::reference_test;
 
 /// A copy of the tiny model with another template, padded with spaces.
-fn with_template(name: &str, template: &str) -> String {
+pub fn with_template(name: &str, template: &str) -> String {
     const BEGIN: &[u8] = b"{% for message in messages %}";
     const END: &[u8] = b"assistant\\n' }}{% endif %}";
     let mut bytes = std::fs::read(tiny()).unwrap();

@@ -68,6 +68,16 @@ pub enum Verb {
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
     Bench(Bench),
+    /// Measure what a model does with the requests of a game, and print a card
+    ///
+    /// Actions: 14 requests of a shop's customers and 6 lines of talk, under Auto and Required;
+    /// right is the expected call with its arguments. Memory: 36 facts, asked in their words and in
+    /// others; right is the word of the fact in the reply. Constraints: 10 schemas, expressions and
+    /// choices, twice; right is a reply that other code accepts, and cut replies are counted apart.
+    /// Refusals: a secret word that is not in the reply, a call of `refuse`, no number that the
+    /// character cannot know. Speed: first words, tokens per second of 1 and 8 agents, memory.
+    #[cfg(feature = "evaluate")]
+    Evaluate(Evaluate),
     /// Report whether models fit this machine: memory, and measured milliseconds per step
     Fit(Fit),
     /// List the devices of this machine
@@ -581,6 +591,38 @@ pub struct Bench {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+#[cfg(feature = "evaluate")]
+#[derive(Debug, Args)]
+pub struct Evaluate {
+    /// GGUF file [default: the demo model]
+    pub model: Option<PathBuf>,
+    /// Parts to measure
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "speed,actions,memory,constraints,refusals"
+    )]
+    pub parts: Vec<Part>,
+    /// Write the card to a file, with all failures
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// A part of an evaluation.
+#[cfg(feature = "evaluate")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    Speed,
+    Actions,
+    Memory,
+    Constraints,
+    Refusals,
 }
 
 #[derive(Debug, Args)]

@@ -41,7 +41,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
 }
 
 /// Refuses a model without a working chat template, and lists the remedies.
-fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
+pub fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
     let file = load::open_quietly(model)?;
     // An embedding model has no template either, but choosing one is no remedy.
     if let Err(error @ SpecError::Encoder { .. }) = ModelSpec::from_gguf(&file, 1) {

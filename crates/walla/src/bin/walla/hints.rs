@@ -126,6 +126,7 @@ const VERBS: &[(&[&str], &str)] = &[
     (&["download", "fetch"], PULL),
     // Without the feature.
     (&["pull"], PULL),
+    (&["eval", "evaluate", "judge", "card"], EVALUATE),
 ];
 
 #[cfg(feature = "pull")]
@@ -133,6 +134,11 @@ const PULL: &str = "walla pull fetches a model";
 #[cfg(not(feature = "pull"))]
 const PULL: &str =
     "this build reads GGUF files of this machine; walla with the feature pull fetches";
+
+#[cfg(feature = "evaluate")]
+const EVALUATE: &str = "walla evaluate measures the replies of a model";
+#[cfg(not(feature = "evaluate"))]
+const EVALUATE: &str = "this build measures no replies; walla with the feature evaluate does";
 
 /// Walla's name for the first argument that clap refused, if it has one.
 pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {

@@ -66,7 +66,7 @@ fn warnings(
 }
 
 /// Bytes and number of tensors by type, and the list of tensors.
-fn tensors(file: &Gguf) -> Json {
+pub fn tensors(file: &Gguf) -> Json {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut list = Vec::new();
     for (index, tensor) in file.tensors().enumerate() {

@@ -166,11 +166,11 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 #[cfg(feature = "demo")]
-fn demo() -> Result<EngineOptions, Failure> {
+pub fn demo() -> Result<EngineOptions, Failure> {
     Ok(EngineOptions::demo())
 }
 
 #[cfg(not(feature = "demo"))]
-fn demo() -> Result<EngineOptions, Failure> {
+pub fn demo() -> Result<EngineOptions, Failure> {
     Err("this build has no demo model: name a GGUF file".into())
 }

@@ -10,6 +10,8 @@ mod bench;
 mod chat;
 mod devices;
 mod embed;
+#[cfg(feature = "evaluate")]
+mod evaluate;
 mod fit;
 mod generate;
 mod hints;
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "pull")]
         Verb::Pull(arguments) => pull::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
+        #[cfg(feature = "evaluate")]
+        Verb::Evaluate(arguments) => evaluate::run(&arguments),
         Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),
     };
