@@ -1,17 +1,25 @@
-//! A game loop at 60 Hz: agents with much lore ask, and the host measures its own time.
+//! The frame side of a game whose agents search much lore: a loop at 60 Hz, in which agents ask, and
+//! the host measures its own time. `walla evaluate` counts right answers.
+//!
+//! ```text
+//! cargo run --release -p walla_benches --bin recall -- --embedding-model FILE
+//! ```
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use walla::memory::{AgentRecall, Entry, Memory, Recall, RecallOptions};
 use walla::{AgentSpec, Embedder, EmbedderOptions, EngineOptions, Prompt, ReplyEvent, memory};
+use walla_benches::{machine, output};
 use walla_runtime::{AgentId, Command, Engine, EngineClient, EngineState, Pacing, ReplyId};
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
+/// Measures the frames of a game while agents search their memories.
+#[derive(Debug, Parser)]
+struct Args {
     /// Entries of the lore.
     #[arg(long, default_value_t = 100_000)]
     entries: usize,
@@ -30,11 +38,30 @@ pub struct Args {
     /// Threads of the engine.
     #[arg(long, default_value_t = 1)]
     threads: u32,
+    /// The commit, if git is not available.
+    #[arg(long)]
+    commit: Option<String>,
+    /// Output file for the numbers as JSON.
+    #[arg(long)]
+    output: Option<PathBuf>,
 }
 
 const FRAME: Duration = Duration::from_nanos(16_666_667);
 
-pub fn run(args: &Args) -> Result<Value, Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    if let Some(path) = &args.output {
+        output::check(path, args.embedding_model.as_slice())?;
+    }
+    let report = run(&args)?;
+    if let Some(path) = &args.output {
+        let report = json!({"machine": machine::facts(args.commit.as_deref()), "report": report});
+        output::replace(path, format!("{report:#}\n"))?;
+    }
+    Ok(())
+}
+
+fn run(args: &Args) -> Result<Value, Box<dyn Error>> {
     let recall = Recall::new(RecallOptions::default());
     let embedder = match &args.embedding_model {
         Some(path) => Some(Embedder::load(path, EmbedderOptions::default())?),

@@ -4,15 +4,14 @@
 //! cargo run --release -p walla_benches --bin actions -- replies --output benches/results/actions-replies.json
 //! cargo run --release -p walla_benches --bin actions -- batch --output benches/results/actions-batch.json
 //! cargo run --release -p walla_benches --bin actions -- shop --output benches/results/actions-shop.json
-//! cargo run --release -p walla_benches --bin actions -- requests --model FILE --output benches/results/actions-requests.json
 //! cargo run --release -p walla_benches --bin actions -- first --model FILE --output benches/results/actions-first.json
 //! ```
 //!
 //! *replies* validates many constrained replies and calls with the library `jsonschema`. *batch*
 //! compares steps of agents with different schemas and steps of agents without any, in alternating
-//! rounds. *requests* counts right actions on the requests of a shop. *shop* counts the tokens of
-//! calls that are not sampled. *first* measures the first constrained reply of a new engine, later
-//! ones, and replies behind other choices of an action.
+//! rounds. *shop* counts the tokens of calls that are not sampled. *first* measures the first
+//! constrained reply of a new engine, later ones, and replies behind other choices of an action.
+//! `walla evaluate` counts right actions.
 
 mod batch;
 mod first;
@@ -21,7 +20,6 @@ mod host;
 mod model;
 mod models;
 mod replies;
-mod requests;
 mod schemas;
 mod shop;
 
@@ -86,14 +84,6 @@ enum Part {
         /// GGUF files whose vocabularies are used without a model.
         #[arg(long, value_delimiter = ',')]
         vocabularies: Vec<PathBuf>,
-    },
-    /// Counts right actions on the requests of a shop, with several prompts.
-    Requests {
-        #[command(flatten)]
-        common: Common,
-        /// Prints each reply.
-        #[arg(long)]
-        shows: bool,
     },
     /// Measures first replies with a constraint, and replies behind other choices.
     First {
@@ -183,7 +173,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Part::Replies { common, .. }
     | Part::Batch { common, .. }
     | Part::Shop { common, .. }
-    | Part::Requests { common, .. }
     | Part::First { common, .. }) = &part;
     if let Some(path) = &common.output {
         output::check(path, common.model.as_slice())?;
@@ -197,7 +186,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         Part::Shop { common, calls, vocabularies } => {
             (measure_shop(common, *calls, vocabularies)?, None)
         }
-        Part::Requests { common, shows } => (measure_requests(common, *shows)?, None),
         Part::First { common, rounds, after } => (measure_first(common, *rounds, after)?, None),
     };
     common.write(&rows)?;
@@ -355,14 +343,6 @@ fn measure_shop(
         println!("{}", counts.line(&name_of(path), &format));
         rows.push(counts.json(&name_of(path), &format));
     }
-    Ok(rows)
-}
-
-fn measure_requests(common: &Common, shows: bool) -> Result<Vec<Value>, Box<dyn Error>> {
-    let (source, name) = common.model()?;
-    let engine = common.start(source, requests::AGENTS, 2_048)?;
-    let rows = requests::measure(&engine, client(&engine, Pacing::FreeRunning)?, &name, shows)?;
-    engine.stop();
     Ok(rows)
 }
 
