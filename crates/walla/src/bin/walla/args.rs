@@ -68,7 +68,7 @@ pub enum Verb {
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
     Bench(Bench),
-    /// Measure what a model does with the requests of a game, and print a card
+    /// Measure the replies of a model to the requests of a game, and print a card
     ///
     /// Actions: 14 requests of a shop's customers and 6 lines of talk, under Auto and Required;
     /// right is the expected call with its arguments. Memory: 36 facts, asked in their words and in

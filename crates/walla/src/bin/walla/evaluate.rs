@@ -1,4 +1,4 @@
-//! `walla evaluate`: what a model does with the requests that a game has, as a card.
+//! `walla evaluate`: replies of a model to the requests of a game, counted in a card.
 //!
 //! Replies are greedy, except for half of the constrained ones. No ask is part of the conversation
 //! of another one. Other programs on the machine change the times, not the replies.

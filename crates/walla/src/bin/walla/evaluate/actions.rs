@@ -1,5 +1,4 @@
-//! What a model does with the requests of a shop's customers: the right call, another one, or
-//! words.
+//! Replies to the requests of a shop's customers: the right call, another one, or words.
 
 use walla::{ActionPolicy, ActionSet, ActionSpec, Actions, Call, CallFormat, Sampling};
 
@@ -59,7 +58,7 @@ fn shop() -> Result<ActionSet, Failure> {
     Ok(ActionSet::new([give, take, refuse])?)
 }
 
-/// Two requests for each action, none of which is asked.
+/// Two requests for each action. None of them is asked.
 fn examples() -> [(&'static str, &'static str, Value); 6] {
     [
         ("Four nails, please.", "give", json!({"item": "nails", "count": 4})),
@@ -106,7 +105,7 @@ pub async fn measure(engine: &Engine) -> Result<Vec<Section>, Failure> {
     Ok(sections)
 }
 
-/// What a reply is.
+/// Kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Right,

@@ -1,5 +1,5 @@
-//! Requests that a character refuses, or cannot answer. Only what a program can check: a word that
-//! the reply must not have, a call, and no number.
+//! Requests that a character refuses, or cannot answer. Each check is a word that the
+//! reply must not have, a call, or the absence of numbers: no model judges a text.
 
 use walla::{ActionPolicy, Sampling};
 

@@ -9,7 +9,7 @@ use super::*;
 /// Tokens of a measured reply.
 const TOKENS: u32 = 64;
 
-/// Rounds, of which the median is taken.
+/// Rounds. The median counts.
 const ROUNDS: usize = 3;
 
 /// Personas without a common beginning, so that no prompt is in the cache.
@@ -27,8 +27,8 @@ const STORY: &str = " The bridge is closed since the storm, so the wagons wait a
     daughter wants to be a sailor.";
 
 pub struct Speed {
-    /// Milliseconds from the ask to the first text, and tokens of the prompt that were evaluated
-    /// for it, without and with the persona in the cache.
+    /// Milliseconds from the ask to the first text, and tokens of the whole prompt: of a new agent,
+    /// and of the next ask, with all but the question in the cache.
     first_words: [(f64, u32); 2],
     /// Agents, and the tokens per second of all of them.
     rates: [(usize, f64); 2],
@@ -56,7 +56,7 @@ pub async fn measure(engine: &Engine) -> Result<Speed, Failure> {
 
 fn spec(engine: &Engine, persona: String) -> Result<AgentSpec, Failure> {
     let mut sampling = Sampling::builder().temperature(0.0);
-    // A reply goes on to its limit.
+    // A reply ends at its limit.
     for token in engine.tokenizer().into_iter().flat_map(|t| t.end_of_generation_tokens()) {
         sampling = sampling.bias(token, -100.0);
     }
@@ -69,7 +69,7 @@ fn spec(engine: &Engine, persona: String) -> Result<AgentSpec, Failure> {
     })
 }
 
-/// Milliseconds until the first text, and evaluated tokens of the prompt. The reply is finished.
+/// Milliseconds until the first text, and tokens of the prompt. Waits for the end of the reply.
 async fn first_words(mut reply: Reply) -> Result<(f64, u32), Failure> {
     let start = Instant::now();
     let mut first = None;
@@ -82,7 +82,7 @@ async fn first_words(mut reply: Reply) -> Result<(f64, u32), Failure> {
     }
     let (_, usage) = reply.end().ok_or("a reply without an end")?;
     let millis = first.ok_or("a reply without text")?.as_secs_f64() * 1e3;
-    Ok((millis, usage.prompt_tokens.saturating_sub(usage.cached_tokens)))
+    Ok((millis, usage.prompt_tokens))
 }
 
 fn median<T: PartialOrd + Copy>(mut values: Vec<(f64, T)>) -> (f64, T) {
@@ -136,8 +136,8 @@ impl Speed {
         let [(cold, cold_tokens), (warm, warm_tokens)] = self.first_words;
         writeln!(
             out,
-            "first words after {cold:.0} ms ({cold_tokens} tokens of a cold prompt), {warm:.0} ms \
-             ({warm_tokens} tokens of a warm one)"
+            "first words after {cold:.0} ms (new agent, {cold_tokens} tokens), {warm:.0} ms (next ask, \
+             {warm_tokens} tokens)"
         )?;
         for (agents, rate) in self.rates {
             writeln!(
