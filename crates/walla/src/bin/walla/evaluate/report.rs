@@ -99,7 +99,8 @@ impl Card {
             let others: Vec<_> =
                 others.iter().map(|(name, count)| format!("{name} {count}")).collect();
             let count = format!("{right} of {of}");
-            writeln!(out, "{name:<44} {count:>9}  {}", others.join(", "))?;
+            let row = format!("{name:<44} {count:>9}  {}", others.join(", "));
+            writeln!(out, "{}", row.trim_end())?;
         }
         for section in self.sections.iter().filter(|section| !section.failures.is_empty()) {
             writeln!(out, "\n{}", section.name)?;
@@ -189,7 +190,7 @@ mod tests {
         let mut out = Vec::new();
         card.print(&mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
-        assert!(out.contains("1 of 2") && out.contains("ä ä…"), "{out}");
+        assert!(out.contains("1 of 2\n") && out.contains("ä ä …\n"), "{out}");
         let json = card.to_json();
         assert_eq!(json["sections"][0]["failures"][0]["got"], "ä\n".repeat(200));
     }
