@@ -605,8 +605,9 @@ mod tests {
     }
 
     /// A call of `sell`, as different models write it.
-    const UNMARKED: [&str; 22] = [
+    const UNMARKED: [&str; 23] = [
         r#"{"name": "sell", "arguments": {"item": "axe"}}"#,
+        r#"{{"name": "sell", "arguments": {"item": "axe"}}}"#,
         r#"  {"name":"sell","parameters":{"item":"a } b"}}"#,
         "{\n  \"name\": \"sell\",\n  \"arguments\": {\n    \"item\": \"axe\"\n  }\n}",
         r#"{"type": "function", "function": {"name": "sell", "arguments": {"item": "axe"}}}"#,
@@ -645,7 +646,7 @@ mod tests {
                 read_unmarked(markers, &format!("{trimmed}\n{text}"), &format!("()(){end}"));
             }
             // Behind speech: JSON, and calls with markers of other formats.
-            for text in &UNMARKED[..15] {
+            for text in &UNMARKED[..16] {
                 let text = text.trim();
                 read_unmarked(markers, &format!("Here:\n{text}\nBye"), "Here:\n()\nBye");
             }
@@ -705,6 +706,8 @@ mod tests {
             read_unmarked(markers, &format!("```json\n{call}\n{call}\n```"), "()()");
             read_unmarked(markers, &format!("{call}{}</tool_call>{call}", " ".repeat(30)), "()()");
             read_unmarked(markers, &format!("Hi\n\n{call}"), "Hi\n\n()");
+            read_unmarked(markers, &format!("```json\n{{{call}}}\n```}} Hi"), "()} Hi");
+            read_unmarked(markers, &format!("{call}}} Hi"), "()} Hi");
         }
         read_unmarked(plain, "\n<tool_call>\n{\"na", "\n(!");
         read_unmarked(plain, "Hi\n <tool_call>\n{\"na", "Hi\n (!");

@@ -62,6 +62,10 @@ const MAX_WRAPPERS: usize = 6;
 /// Begins and ends a block of code.
 const FENCE: &[u8] = b"```";
 
+/// Closes a call with doubled braces, `{{"name": …}}`: published templates show calls so, where braces
+/// should be escaped.
+const BRACE: &[u8] = b"}";
+
 /// Markers that are part of no format, but of the replies of models.
 const OTHER_MARKERS: (&str, &str) = ("<tools>", "</tools>");
 
@@ -91,6 +95,8 @@ pub fn beginning(text: &[u8], actions: &ActionSet, is_reply: bool) -> Beginning 
 pub struct Closing {
     /// The call is in a block of code.
     is_code: bool,
+    /// The call has a second brace around it.
+    is_doubled: bool,
 }
 
 impl Closing {
@@ -98,13 +104,18 @@ impl Closing {
     /// [`Beginning::Call::at`](Beginning::Call) ends.
     #[must_use]
     pub fn of(wrapper: &[u8]) -> Self {
-        Self { is_code: wrapper.windows(FENCE.len()).any(|part| part == FENCE) }
+        let is_code = wrapper.windows(FENCE.len()).any(|part| part == FENCE);
+        Self { is_code, is_doubled: wrapper.ends_with(b"{") }
     }
 
     /// The same behind a call in a block of code that has not ended.
     #[must_use]
     pub fn within(self, outer: Option<Self>) -> Self {
-        Self { is_code: self.is_code || outer.is_some_and(|outer| outer.is_code) }
+        let outer = outer.unwrap_or(Self { is_code: false, is_doubled: false });
+        Self {
+            is_code: self.is_code || outer.is_code,
+            is_doubled: self.is_doubled || outer.is_doubled,
+        }
     }
 
     /// Reads the text behind the call: the length of the closing markers with which it begins, what
@@ -117,10 +128,12 @@ impl Closing {
             cursor.skip_space();
             let rest = cursor.rest();
             let fence = Some(FENCE).filter(|_| self.is_code);
-            let mut markers = markers(Delimiter::Close).chain(fence);
+            let brace = Some(BRACE).filter(|_| self.is_doubled);
+            let mut markers = markers(Delimiter::Close).chain(fence).chain(brace);
             if let Some(marker) = markers.clone().find(|marker| rest.starts_with(marker)) {
                 cursor.at += marker.len();
                 self.is_code &= marker != FENCE;
+                self.is_doubled &= marker != BRACE;
                 len = cursor.at;
             } else {
                 let is_open = markers.any(|marker| marker.starts_with(rest));
@@ -177,6 +190,7 @@ impl<'t> Cursor<'t> {
             } else if markers.any(|marker| marker.starts_with(rest)) {
                 return Err(OPEN);
             } else {
+                self.at += usize::from(rest.starts_with(b"{{"));
                 return Ok(has_marker);
             }
         }
