@@ -1,5 +1,5 @@
-//! The frame side of a game whose agents search much lore: a loop at 60 Hz, in which agents ask, and
-//! the host measures its own time. `walla evaluate` counts right answers.
+//! The frame side of a game whose agents search much lore: a loop at 60 Hz, in which agents ask,
+//! and the host measures its own time. `walla evaluate` counts right answers.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin recall -- --embedding-model FILE

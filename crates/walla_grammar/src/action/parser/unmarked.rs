@@ -62,8 +62,8 @@ const MAX_WRAPPERS: usize = 6;
 /// Begins and ends a block of code.
 const FENCE: &[u8] = b"```";
 
-/// Closes a call with doubled braces, `{{"name": …}}`: published templates show calls so, where braces
-/// should be escaped.
+/// Closes a call with doubled braces, `{{"name": …}}`: published templates show calls so, where
+/// braces should be escaped.
 const BRACE: &[u8] = b"}";
 
 /// Markers that are part of no format, but of the replies of models.
