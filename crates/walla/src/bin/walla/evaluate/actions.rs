@@ -144,7 +144,8 @@ fn judge_all(name: &'static str, requests: &[Request], heard: &[Finished]) -> Se
     let (mut outcomes, mut spoken) = (Vec::new(), 0);
     for ((text, expected), heard) in requests.iter().zip(heard) {
         let outcome = judge(expected.as_ref(), heard);
-        spoken += usize::from(is_spoken(&heard.text));
+        let is_spoken = is_spoken(&heard.text);
+        spoken += usize::from(is_spoken);
         let fault = || Fault {
             ask: (*text).to_owned(),
             expected: expected
@@ -154,7 +155,7 @@ fn judge_all(name: &'static str, requests: &[Request], heard: &[Finished]) -> Se
         };
         if expected.is_some() {
             section.take(outcome == Outcome::Right, fault);
-        } else if outcome != Outcome::Right {
+        } else if is_spoken || outcome != Outcome::Right {
             section.failures.push(fault());
         }
         outcomes.push(outcome);
@@ -229,7 +230,8 @@ mod tests {
             .map(|(n, (_, expected))| heard("tool_call", expected.clone().filter(|_| n > 0)))
             .collect();
         let section = judge_all("actions, Auto", &all, &replies);
-        assert_eq!((section.right, section.of, section.failures.len()), (13, 14, 1));
+        // A spoken call is no answer to talk.
+        assert_eq!((section.right, section.of, section.failures.len()), (13, 14, 1 + 6));
         assert!(section.others.contains(&("words", 1)) && section.others.contains(&("spoken", 20)));
     }
 
