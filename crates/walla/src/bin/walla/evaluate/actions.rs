@@ -197,6 +197,7 @@ mod tests {
             arguments: arguments.as_object().cloned().unwrap_or_default(),
         });
         Finished {
+            cues: Vec::new(),
             text: text.to_owned(),
             reasoning: String::new(),
             calls: call.into_iter().collect(),
