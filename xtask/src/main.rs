@@ -154,7 +154,7 @@ const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,\
                         walla_cuda/cupti,\
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
-                        walla_benches/cuda,walla_benches/remote";
+                        walla_benches/assets,walla_benches/cuda,walla_benches/remote";
 
 /// Runs clippy with warnings as errors.
 fn clippy(line: &str) -> Result<(), String> {
