@@ -141,6 +141,7 @@ const OUTSIDE: &[&str] = &[
     "xtask",
     "walla_examples",
     "walla_packed_game",
+    "walla_village",
     "walla_benches",
     "walla_tests",
     "walla_doubles",

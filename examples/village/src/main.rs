@@ -5,8 +5,8 @@
 //! cargo run --release -p walla_village [-- --model FILE.gguf] ["Odo, what is new?" …]
 //! ```
 //!
-//! The characters are in `assets/village`. With the feature `watch`, a file that changes while the
-//! program runs changes the character.
+//! The characters are in `assets/village`. An empty line loads the files again: edit one while the
+//! program runs. A game uses Bevy's feature `file_watcher` for that.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ use bevy_app::{ScheduleRunnerPlugin, TaskPoolPlugin, prelude::*};
 use bevy_asset::{AssetPlugin, AssetServer};
 use bevy_ecs::prelude::*;
 use bevy_walla::actions::schemars::{self, JsonSchema};
-use bevy_walla::characters::{CharacterHandle, WallaCharacterPlugin};
+use bevy_walla::characters::{CharacterApplied, CharacterHandle, WallaCharacterPlugin};
 use bevy_walla::cues::ReplyCue;
 use bevy_walla::groups::{Group, GroupLine, GroupSay, GroupSilent, MemberOf, WallaGroupPlugin};
 use bevy_walla::memories::{AgentMemory, Memorizes};
@@ -91,7 +91,6 @@ fn main() -> AppExit {
 fn village(plugin: WallaPlugin, well: Well, player: Player) -> App {
     let assets = AssetPlugin {
         file_path: assets().to_string_lossy().into_owned(),
-        watch_for_changes_override: Some(cfg!(feature = "watch")),
         ..AssetPlugin::default()
     };
     let mut app = App::new();
@@ -108,6 +107,7 @@ fn village(plugin: WallaPlugin, well: Well, player: Player) -> App {
         .add_observer(gestured)
         .add_observer(hand_over)
         .add_observer(|_: On<GroupSilent>, mut player: ResMut<Player>| player.is_silent = true)
+        .add_observer(changed)
         .add_observer(|failed: On<ReplyFailed>| eprintln!("error: {}", failed.error))
         .add_observer(|failed: On<WallaFailed>| fail(&failed.error));
     app
@@ -129,14 +129,17 @@ fn read_input() -> Mutex<Receiver<String>> {
     Mutex::new(lines)
 }
 
+fn file(name: &str) -> String {
+    format!("village/{}.character.ron", name.to_lowercase())
+}
+
 /// All characters come to the well.
 fn gather(mut commands: Commands, server: Res<AssetServer>, well: Res<Well>) {
     let well = commands.spawn(well.0).id();
     for name in CHARACTERS {
-        let file = format!("village/{}.character.ron", name.to_lowercase());
         commands.spawn((
             Name::new(name),
-            CharacterHandle(server.load(file)),
+            CharacterHandle(server.load(file(name))),
             MemberOf(well),
             AgentMemory::default(),
             Memorizes::default(),
@@ -148,6 +151,7 @@ fn gather(mut commands: Commands, server: Res<AssetServer>, well: Res<Well>) {
 fn speak(
     mut player: ResMut<Player>,
     well: Single<Entity, With<Group>>,
+    server: Res<AssetServer>,
     mut commands: Commands,
     mut exit: MessageWriter<AppExit>,
 ) {
@@ -159,7 +163,9 @@ fn speak(
         Some(input) => input.get_mut().map_or(Err(TryRecvError::Disconnected), |i| i.try_recv()),
     };
     match line {
-        Ok(line) if line.trim().is_empty() => {}
+        Ok(line) if line.trim().is_empty() => {
+            CHARACTERS.iter().for_each(|c| server.reload(file(c)))
+        }
         Ok(line) => {
             player.is_silent = false;
             commands.trigger(GroupSay::new(*well, player.name.as_str(), line));
@@ -168,6 +174,16 @@ fn speak(
             exit.write(AppExit::Success);
         }
         Err(_) => {}
+    }
+}
+
+/// A character's file was loaded again.
+fn changed(its: On<CharacterApplied>, mut count: Local<usize>, names: Query<&Name>) {
+    *count += 1;
+    if *count > CHARACTERS.len()
+        && let Ok(name) = names.get(its.agent)
+    {
+        println!("[{name}: the file is loaded]");
     }
 }
 
