@@ -34,6 +34,8 @@ use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 use crate::actions::AgentCalled;
 use crate::agent::AgentReasoning;
@@ -49,7 +51,7 @@ mod repetition;
 pub use policy::{GroupMember, GroupTurn, addressed_or_longest_silent};
 use repetition::is_repeated;
 
-/// Lines that a group knows.
+/// Lines that a group knows, and lines of players that may wait.
 const MAX_LINES: usize = 64;
 
 /// Attempts of a member to say something that is not a repetition.
@@ -57,6 +59,7 @@ const MAX_ATTEMPTS: u32 = 3;
 
 /// A conversation of agents and players. Its members are the agents with [`MemberOf`].
 #[derive(Component, Clone, Copy, Debug)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Component, Default, Clone, Debug))]
 #[require(Talk)]
 pub struct Group {
     /// Chooses the next speaker; `None`: silence until a player speaks. Default:
@@ -100,16 +103,19 @@ impl Default for Group {
 
 /// The agent takes part in the conversation of a [`Group`]. It needs a [`Name`].
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 #[relationship(relationship_target = GroupMembers)]
 pub struct MemberOf(pub Entity);
 
 /// The members of a [`Group`]: [`MemberOf`] writes it.
 #[derive(Component, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
 #[relationship_target(relationship = MemberOf)]
 pub struct GroupMembers(Vec<Entity>);
 
 /// A player, or the game, speaks to a group: trigger it.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct GroupSay {
     /// An entity with [`Group`].
     #[event_target]
@@ -131,6 +137,7 @@ impl GroupSay {
 /// A line of a group's conversation has ended: of a player or of a member. While a member speaks,
 /// its events are those of any reply.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct GroupLine {
     /// The group.
     #[event_target]
@@ -145,6 +152,7 @@ pub struct GroupLine {
 
 /// Nobody speaks next in this group, until a player speaks. Also after a reply that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct GroupSilent {
     /// The group.
     #[event_target]
@@ -157,6 +165,13 @@ pub struct WallaGroupPlugin;
 
 impl Plugin for WallaGroupPlugin {
     fn build(&self, app: &mut App) {
+        #[cfg(feature = "reflect")]
+        app.register_type::<Group>()
+            .register_type::<MemberOf>()
+            .register_type::<GroupMembers>()
+            .register_type::<GroupSay>()
+            .register_type::<GroupLine>()
+            .register_type::<GroupSilent>();
         app.init_resource::<Speaking>()
             .add_observer(player_said)
             .add_observer(member_says)
@@ -230,6 +245,10 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
         tracing::warn!(target: "walla::group", group = %said.group, "no group hears this line");
         return;
     };
+    if talk.waiting.len() >= MAX_LINES {
+        tracing::warn!(target: "walla::group", group = %said.group, "a line is dropped: too many wait");
+        return;
+    }
     talk.waiting.push_back((Arc::clone(&said.name), said.text.clone()));
     // No reply may follow: the game does not answer each call.
     if let Some(turn) = talk.turn.take_if(|turn| turn.call == Call::Waiting) {
@@ -290,6 +309,9 @@ impl Groups<'_, '_> {
         let Some(&(entity, of_turn)) = self.speaking.groups.get(&agent) else { return };
         if of_turn != tag {
             return;
+        }
+        if !self.agents.contains(agent) {
+            self.speaking.groups.remove(&agent);
         }
         let Ok((_, _, mut talk)) = self.groups.get_mut(entity) else { return };
         // Without a turn it is a reply to results of actions, behind a line of the same turn.

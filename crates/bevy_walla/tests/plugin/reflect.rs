@@ -53,7 +53,7 @@ fn public_types() -> Vec<(String, Vec<String>)> {
 #[test]
 fn all_public_types_are_registered() {
     let mut app = app(&echo());
-    app.add_plugins(WallaMemoryPlugin::default());
+    app.add_plugins((WallaMemoryPlugin::default(), bevy_walla::groups::WallaGroupPlugin));
     #[cfg(feature = "overlay")]
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
