@@ -3,7 +3,7 @@
 //! A group is an entity with [`Group`]; its members are agents with [`MemberOf`] and a [`Name`]. A
 //! player speaks with [`GroupSay`]. All members hear each line, with the name of its speaker
 //! ([`Conversation::overhear`]), and a [policy](Group::policy) chooses the member that answers. The
-//! members go on until the policy chooses nobody, and a line of a player interrupts them.
+//! members go on until the policy chooses no member, and a line of a player interrupts them.
 //!
 //! # Examples
 //! ```
@@ -54,7 +54,7 @@ use repetition::is_repeated;
 /// Lines that a group knows, and lines of players that may wait.
 const MAX_LINES: usize = 64;
 
-/// Attempts of a member to say something that is not a repetition.
+/// Attempts of a member at a line that is not a repetition.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// A conversation of agents and players. Its members are the agents with [`MemberOf`].
@@ -71,10 +71,9 @@ pub struct Group {
     /// Whether a line of a player cuts off the member that speaks. Otherwise it waits for the end
     /// of the reply. Default: `true`.
     pub interrupts: bool,
-    /// Sentences of the latest lines that no member may say again: a line that begins to repeat one
-    /// of them ends there, and if nothing is left, the member is asked again, with another seed.
-    /// Sentences of three words or fewer may be repeated. Default: the 12 latest lines; 0: no
-    /// guard.
+    /// Number of latest lines whose sentences no member may repeat. A line ends where it begins to
+    /// repeat one; if nothing is left, the member is asked again, with another seed. Sentences of
+    /// three words or fewer may be repeated. Default: 12; 0: no guard.
     pub unrepeated_lines: usize,
     /// Whether a reply begins with the name of its speaker ([`AskOptions::opening`], not a part of
     /// the reply), as the lines of the others do: otherwise many models write the name of another
@@ -135,7 +134,7 @@ impl GroupSay {
 }
 
 /// A line of a group's conversation has ended: of a player or of a member. While a member speaks,
-/// its events are those of any reply.
+/// its reply has the usual events.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct GroupLine {
@@ -150,7 +149,7 @@ pub struct GroupLine {
     pub text: String,
 }
 
-/// Nobody speaks next in this group, until a player speaks. Also after a reply that failed.
+/// No member speaks next in this group, until a player speaks. Also after a reply that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct GroupSilent {
@@ -346,7 +345,7 @@ impl Groups<'_, '_> {
                 let again = self.with_name(entity, Ask::resume(agent).with_seed(tag));
                 return self.ask(entity, again, turn.attempts + 1);
             }
-            // It has nothing to say, or its engine has failed.
+            // Its reply is empty, or its engine has failed.
             return self.commands.trigger(GroupSilent { group: entity });
         }
         if had_turn {
@@ -354,7 +353,7 @@ impl Groups<'_, '_> {
         }
     }
 
-    /// Lets everybody else hear a line.
+    /// Lets the other members hear a line.
     fn line(&mut self, line: GroupLine) {
         let Ok((settings, members, mut talk)) = self.groups.get_mut(line.group) else { return };
         let hears_all = settings.overheard_lines.is_none();
@@ -407,7 +406,7 @@ impl Groups<'_, '_> {
         }
     }
 
-    /// Lets a member hear the latest lines, in a group where nobody hears all.
+    /// Lets a member hear the latest lines, if [`Group::overheard_lines`] limits them.
     fn hear_latest(&mut self, group: Entity, agent: Entity) {
         let Ok((settings, _, talk)) = self.groups.get(group) else { return };
         let (Some(most), Ok((mut conversation, _))) =

@@ -39,7 +39,7 @@ struct Arguments {
     /// Your name.
     #[arg(long, default_value = "Alice")]
     name: String,
-    /// Your lines, one after the other. Without any, they are read from the keyboard.
+    /// Your lines, in order. Without any, they are read from the keyboard.
     lines: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ struct Player {
     lines: VecDeque<String>,
     /// Lines of the keyboard or of a pipe, until its end.
     input: Option<Mutex<Receiver<String>>>,
-    /// Lines do not wait until nobody speaks.
+    /// Lines do not wait until all are silent.
     interrupts: bool,
     is_silent: bool,
 }
@@ -213,7 +213,7 @@ fn hand_over(call: On<ActionCall<HandOver>>, names: Query<&Name>, mut commands: 
 mod tests {
     use super::*;
 
-    /// With the demo model: everybody is there, who is addressed answers, and the player's last
+    /// With the demo model: all are there, the addressed one answers, and the player's last
     /// line ends the program.
     #[test]
     fn an_evening_at_the_well() {

@@ -32,7 +32,7 @@ pub struct GroupMember<'a> {
 
 /// The member whose name is in the latest line, otherwise the one that has been silent for the
 /// longest time, but not the one that spoke last. After
-/// [`max_lines`](super::Group::max_lines) of members in a row, nobody.
+/// [`max_lines`](super::Group::max_lines) of members in a row, no member.
 #[must_use]
 pub fn addressed_or_longest_silent(turn: &GroupTurn<'_>) -> Option<Entity> {
     let last = turn.last?;

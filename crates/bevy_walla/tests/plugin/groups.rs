@@ -47,7 +47,7 @@ fn say(app: &mut App, table: Entity, text: &str) {
     app.world_mut().trigger(GroupSay::new(table, "Alice", text));
 }
 
-/// Runs until nobody speaks.
+/// Runs until all members are silent.
 fn silence(app: &mut App) {
     let silences = heard(app).silences;
     run_until(app, |app| heard(app).silences > silences);
@@ -154,7 +154,7 @@ fn a_polite_player_waits() {
     assert_eq!(heard(&app).lines, expected);
 }
 
-/// Agents that would say the same sentence for ever.
+/// Agents that would repeat the same sentence for ever.
 #[test]
 fn no_sentence_is_repeated_for_ever() {
     let engine = ScriptedEngine::new(|persona, _| {

@@ -114,6 +114,16 @@ mod tests {
         assert_eq!(without_text[2]["role"], "tool", "the agent continues behind a result");
     }
 
+    /// As text: many servers ignore the field `name`, and their model would not see it.
+    #[test]
+    fn names_of_users_are_text() {
+        let named =
+            |name, content| Message { name: Some(name), ..Message::new(Role::User, content) };
+        let messages = [named("Alice", "Hello!"), named("Bob", "Hi.")];
+        let expected = json!([{"role": "user", "content": "Alice: Hello!\n\nBob: Hi."}]);
+        assert_eq!(json!(wire_messages(&messages, NATIVE)), expected);
+    }
+
     /// Users and agents alternate in any conversation, and the model can reply.
     #[test]
     fn any_conversation_is_accepted() {

@@ -19,8 +19,8 @@ pub struct Mood {
     seconds: f32,
 }
 
-/// The cue with which a guest begins its lines at the table, if the model writes none by itself:
-/// the demo model does not know stage directions.
+/// The cue with which a guest begins its lines at the table with the demo model, which does not
+/// know stage directions.
 #[derive(Component)]
 pub struct Habit(pub Constraint);
 
