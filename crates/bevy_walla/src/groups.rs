@@ -39,7 +39,7 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 use crate::actions::AgentCalled;
 use crate::agent::AgentReasoning;
-use crate::ask::{Ask, Cancel};
+use crate::ask::{Ask, Cancel, Prompt};
 use crate::conversation::Conversation;
 use crate::cues::AgentCues;
 use crate::reply::{ReplyError, ReplyFailed, ReplyFinished, ReplyId, Unsupported};
@@ -50,6 +50,8 @@ mod repetition;
 
 pub use policy::{GroupMember, GroupTurn, addressed_or_longest_silent};
 use repetition::is_repeated;
+pub use walla_runtime::MAX_NAME_BYTES;
+use walla_runtime::name_line;
 
 /// Lines that a group knows, and lines of players that may wait.
 const MAX_LINES: usize = 64;
@@ -119,9 +121,9 @@ pub struct GroupSay {
     /// An entity with [`Group`].
     #[event_target]
     pub group: Entity,
-    /// Name of the speaker.
+    /// Name of the speaker: one line of at most [`MAX_NAME_BYTES`] bytes, longer ones are cut.
     pub name: Arc<str>,
-    /// The line. Untrusted.
+    /// The line. Untrusted. It must fit in the contexts of the members.
     pub text: String,
 }
 
@@ -189,6 +191,9 @@ impl Plugin for WallaGroupPlugin {
 struct Talk {
     /// The latest lines.
     lines: VecDeque<GroupLine>,
+    /// Number of the latest of them that no member has heard: the last one becomes the question to
+    /// the next speaker, so that memories precede it.
+    unheard: usize,
     /// Lines of members since the latest line of a player.
     since_player: u32,
     /// Lines of players that wait for the end of a reply.
@@ -209,6 +214,8 @@ struct Turn {
     is_cut: bool,
     /// It has called an action and said nothing: it continues when the game has answered.
     call: Call,
+    /// The line that it answers; `None`: it goes on after its own line.
+    question: Option<(Arc<str>, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -248,7 +255,7 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
         tracing::warn!(target: "walla::group", group = %said.group, "a line is dropped: too many wait");
         return;
     }
-    talk.waiting.push_back((Arc::clone(&said.name), said.text.clone()));
+    talk.waiting.push_back((name_line(&said.name).into(), said.text.clone()));
     // No reply may follow: the game does not answer each call.
     if let Some(turn) = talk.turn.take_if(|turn| turn.call == Call::Waiting) {
         groups.commands.trigger(Cancel::new(turn.agent));
@@ -273,7 +280,7 @@ fn member_called(call: On<AgentCalled>, mut groups: Groups) {
 fn member_says(sentence: On<ReplySentence>, mut groups: Groups) {
     let Some(&(entity, tag)) = groups.speaking.groups.get(&sentence.agent) else { return };
     let Ok((group, members, mut talk)) = groups.groups.get_mut(entity) else { return };
-    let Talk { lines, turn, .. } = &mut *talk;
+    let Talk { lines, turn, since_player, .. } = &mut *talk;
     let Some(turn) = turn.as_mut().filter(|turn| turn.tag == tag && sentence.tag == tag) else {
         return;
     };
@@ -287,13 +294,23 @@ fn member_says(sentence: On<ReplySentence>, mut groups: Groups) {
         return;
     }
     let speaks_for = |name: &str| starts_with_name(&sentence.text, name).is_some();
-    if names.any(speaks_for) || is_repeated(&sentence.text, latest) {
+    // A player gets an answer, even if it is a repetition.
+    let is_free = *since_player == 0 && turn.attempts >= MAX_ATTEMPTS;
+    if names.any(speaks_for) || !is_free && is_repeated(&sentence.text, latest) {
         (turn.is_cancelled, turn.is_cut) = (true, true);
         let (agent, reply_id) = (sentence.agent, Some(sentence.reply_id));
         let cancel = Cancel { reply_id, ..Cancel::heard(agent, turn.end_bytes) };
         groups.commands.trigger(cancel);
     } else {
         turn.end_bytes = sentence.end_bytes;
+    }
+}
+
+/// The ask with which a member answers a line, or goes on without one.
+fn question_of(agent: Entity, question: Option<&(Arc<str>, String)>) -> Ask {
+    match question {
+        Some((name, text)) => Ask::new(agent, Prompt::named(Arc::clone(name), text.as_str())),
+        None => Ask::resume(agent),
     }
 }
 
@@ -314,7 +331,7 @@ impl Groups<'_, '_> {
         }
         let Ok((_, _, mut talk)) = self.groups.get_mut(entity) else { return };
         // Without a turn it is a reply to results of actions, behind a line of the same turn.
-        let turn = talk.turn.take_if(|turn| turn.tag == tag);
+        let mut turn = talk.turn.take_if(|turn| turn.tag == tag);
         let had_turn = turn.is_some();
         let cut = turn.as_ref().filter(|turn| turn.is_cut).map(|turn| turn.end_bytes as usize);
         let said = self.agents.get(agent).ok().and_then(|(talk, cues)| {
@@ -331,7 +348,7 @@ impl Groups<'_, '_> {
             talk.since_player += 1;
             let text = said.to_owned();
             self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
-        } else if let Some(mut turn) = turn.filter(|_| !is_interrupted) {
+        } else if let Some(mut turn) = turn.take_if(|_| !is_interrupted) {
             if outcome.is_ok() && turn.call == Call::Made {
                 turn.call = Call::Waiting;
                 (turn.is_cancelled, turn.is_cut, turn.end_bytes) = (false, false, 0);
@@ -339,35 +356,75 @@ impl Groups<'_, '_> {
                 return;
             }
             if matches!(outcome, Err(ReplyError::Unsupported(Unsupported::Openings))) {
-                return self.ask(entity, Ask::resume(agent), turn.attempts);
+                let ask = question_of(agent, turn.question.as_ref());
+                return self.ask(entity, ask, turn.question, turn.attempts);
             }
             if turn.is_cut && turn.attempts < MAX_ATTEMPTS {
-                let again = self.with_name(entity, Ask::resume(agent).with_seed(tag));
-                return self.ask(entity, again, turn.attempts + 1);
+                let again = question_of(agent, turn.question.as_ref()).with_seed(tag);
+                let again = self.with_name(entity, again);
+                return self.ask(entity, again, turn.question, turn.attempts + 1);
             }
             // Its reply is empty, or its engine has failed.
+            self.hear_question(agent, turn, outcome.ok());
             return self.commands.trigger(GroupSilent { group: entity });
+        } else if let Some(turn) = turn {
+            self.hear_question(agent, turn, outcome.ok());
         }
         if had_turn {
             self.advance(entity);
         }
     }
 
-    /// Lets the other members hear a line.
+    /// Adds a line to the conversation.
     fn line(&mut self, line: GroupLine) {
-        let Ok((settings, members, mut talk)) = self.groups.get_mut(line.group) else { return };
-        let hears_all = settings.overheard_lines.is_none();
-        let members = members.filter(|_| hears_all).map_or(&[][..], |members| &members.0);
-        for &member in members.iter().filter(|member| Some(**member) != line.speaker) {
-            if let Ok((mut conversation, _)) = self.agents.get_mut(member) {
-                conversation.overhear(Arc::clone(&line.name), line.text.as_str());
-            }
-        }
+        let Ok((_, _, mut talk)) = self.groups.get_mut(line.group) else { return };
         if talk.lines.len() >= MAX_LINES {
             talk.lines.pop_front();
         }
         talk.lines.push_back(line.clone());
+        talk.unheard = (talk.unheard + 1).min(MAX_LINES);
         self.commands.trigger(line);
+    }
+
+    /// Lets all members hear the latest lines. The next speaker does not hear the last one, which
+    /// is returned: it is its question, unless the line is its own.
+    fn hear(&mut self, group: Entity, next: Option<Entity>) -> Option<(Arc<str>, String)> {
+        let Ok((settings, members, mut talk)) = self.groups.get_mut(group) else { return None };
+        let unheard = std::mem::take(&mut talk.unheard);
+        let last = talk.lines.back().filter(|line| next.is_some() && line.speaker != next);
+        let question = last.map(|line| (Arc::clone(&line.name), line.text.clone()));
+        for &member in members.map_or(&[][..], |members| &members.0) {
+            let is_next = next == Some(member);
+            let count = match settings.overheard_lines {
+                None => unheard,
+                // Its own lines end the part that it has not heard.
+                Some(most) if is_next => {
+                    let of_others = talk.lines.iter().rev();
+                    of_others.take_while(|line| line.speaker != next).count().min(most)
+                }
+                Some(_) => 0,
+            };
+            let skipped = usize::from(is_next && question.is_some());
+            let lines = talk.lines.iter().rev().take(count).skip(skipped);
+            let of_others = lines.filter(|line| line.speaker != Some(member));
+            let of_others: Vec<_> = of_others.collect();
+            if let Ok((mut conversation, _)) = self.agents.get_mut(member) {
+                for line in of_others.into_iter().rev() {
+                    conversation.overhear(Arc::clone(&line.name), line.text.as_str());
+                }
+            }
+        }
+        question
+    }
+
+    /// Lets a member hear its question, if that is in no exchange because the reply has no text.
+    fn hear_question(&mut self, agent: Entity, turn: Turn, reply: Option<ReplyId>) {
+        if let Ok((mut conversation, _)) = self.agents.get_mut(agent)
+            && let Some((name, text)) = turn.question
+            && reply.is_none_or(|reply| turn.is_cut || conversation.reply(reply).is_none())
+        {
+            conversation.overhear(name, text);
+        }
     }
 
     /// Publishes the lines of players that wait, and lets the next member speak.
@@ -398,25 +455,14 @@ impl Groups<'_, '_> {
         let turn = GroupTurn { members, last, lines, max_lines: settings.max_lines };
         match (settings.policy)(&turn) {
             Some(agent) if members.iter().any(|member| member.agent == agent) => {
-                self.hear_latest(group, agent);
-                let ask = self.with_name(group, Ask::resume(agent));
-                self.ask(group, ask, 1);
+                let question = self.hear(group, Some(agent));
+                let ask = self.with_name(group, question_of(agent, question.as_ref()));
+                self.ask(group, ask, question, 1);
             }
-            _ => self.commands.trigger(GroupSilent { group }),
-        }
-    }
-
-    /// Lets a member hear the latest lines, if [`Group::overheard_lines`] limits them.
-    fn hear_latest(&mut self, group: Entity, agent: Entity) {
-        let Ok((settings, _, talk)) = self.groups.get(group) else { return };
-        let (Some(most), Ok((mut conversation, _))) =
-            (settings.overheard_lines, self.agents.get_mut(agent))
-        else {
-            return;
-        };
-        let of_others = talk.lines.iter().rev().take_while(|line| line.speaker != Some(agent));
-        for line in of_others.take(most).collect::<Vec<_>>().into_iter().rev() {
-            conversation.overhear(Arc::clone(&line.name), line.text.as_str());
+            _ => {
+                self.hear(group, None);
+                self.commands.trigger(GroupSilent { group });
+            }
         }
     }
 
@@ -432,7 +478,13 @@ impl Groups<'_, '_> {
         ask
     }
 
-    fn ask(&mut self, group: Entity, ask: Ask, attempts: u32) {
+    fn ask(
+        &mut self,
+        group: Entity,
+        ask: Ask,
+        question: Option<(Arc<str>, String)>,
+        attempts: u32,
+    ) {
         let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
         self.speaking.turns += 1;
         // A tag that no game uses by chance.
@@ -446,6 +498,7 @@ impl Groups<'_, '_> {
             is_cancelled: false,
             is_cut: false,
             call: Call::None,
+            question,
         });
         self.speaking.groups.insert(agent, (group, tag));
         self.commands.trigger(ask.with_tag(tag));

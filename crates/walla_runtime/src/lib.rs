@@ -73,7 +73,11 @@ pub use walla_grammar::{
     ActionError, ActionSet, ActionSpec, CallError, CallFormat, Constraint, ConstraintError,
     ConstraintKind, MalformedCall, MatchError, UnmarkedCalls, VocabularyError,
 };
-pub use walla_model::chat::{BuiltInTemplate, TemplateChoice, TemplateError, TemplateState};
+#[doc(hidden)]
+pub use walla_model::chat::name_line;
+pub use walla_model::chat::{
+    BuiltInTemplate, MAX_NAME_BYTES, TemplateChoice, TemplateError, TemplateState,
+};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 pub use walla_plan::Detail;
 pub use walla_plan::governor::{BucketError, BudgetStats};

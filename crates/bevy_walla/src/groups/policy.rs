@@ -30,22 +30,34 @@ pub struct GroupMember<'a> {
     pub silent_for: Option<usize>,
 }
 
-/// The member whose name is in the latest line, otherwise the one that has been silent for the
-/// longest time, but not the one that spoke last. After
+impl<'a> GroupTurn<'a> {
+    /// The members that did not speak the latest line.
+    pub fn others(&self) -> impl DoubleEndedIterator<Item = &'a GroupMember<'a>> {
+        let speaker = self.last.and_then(|line| line.speaker);
+        self.members.iter().filter(move |member| speaker != Some(member.agent))
+    }
+
+    /// The first member whose name is in the latest line, as a whole word in any case, and that did
+    /// not speak it.
+    #[must_use]
+    pub fn addressed(&self) -> Option<Entity> {
+        let text = self.last?.text.to_lowercase();
+        let named = self.others().filter_map(|member| Some((place(&text, member.name)?, member)));
+        named.min_by_key(|(place, _)| *place).map(|(_, member)| member.agent)
+    }
+}
+
+/// The member that is [addressed](GroupTurn::addressed), otherwise the one that has been silent for
+/// the longest time, but not the one that spoke last. After
 /// [`max_lines`](super::Group::max_lines) of members in a row, no member.
 #[must_use]
 pub fn addressed_or_longest_silent(turn: &GroupTurn<'_>) -> Option<Entity> {
-    let last = turn.last?;
-    if turn.lines >= turn.max_lines {
+    if turn.last.is_none() || turn.lines >= turn.max_lines {
         return None;
     }
-    let others = || turn.members.iter().filter(|member| last.speaker != Some(member.agent));
-    let text = last.text.to_lowercase();
-    let addressed = others().filter_map(|member| Some((place(&text, member.name)?, member)));
-    let addressed = addressed.min_by_key(|(place, _)| *place).map(|(_, member)| member);
     // Of several that have never spoken, the first one.
-    let silent = || others().rev().max_by_key(|its| its.silent_for.unwrap_or(usize::MAX));
-    addressed.or_else(silent).map(|member| member.agent)
+    let silent = || turn.others().rev().max_by_key(|its| its.silent_for.unwrap_or(usize::MAX));
+    turn.addressed().or_else(|| silent().map(|member| member.agent))
 }
 
 /// Position of a name, or of its first word, as a whole word of a text in lower case.

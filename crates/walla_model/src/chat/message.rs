@@ -78,13 +78,19 @@ impl<'a> Message<'a> {
     /// it has one line of at most [`MAX_NAME_BYTES`] bytes.
     #[must_use]
     pub fn text(&self) -> Cow<'a, str> {
-        let name = self.name.filter(|_| self.role == Role::User).unwrap_or_default();
-        let name = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
-        let words: Vec<&str> = name.split(|c: char| c.is_whitespace() || c.is_control()).collect();
-        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        if words.is_empty() {
-            return Cow::Borrowed(self.content);
+        let name = self.name.filter(|_| self.role == Role::User).map(name_line);
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => Cow::Owned(format!("{name}: {}", self.content)),
+            None => Cow::Borrowed(self.content),
         }
-        Cow::Owned(format!("{}: {}", words.join(" "), self.content))
     }
+}
+
+/// A name on one line of at most [`MAX_NAME_BYTES`] bytes.
+#[must_use]
+pub fn name_line(name: &str) -> String {
+    let name = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
+    let words = name.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }

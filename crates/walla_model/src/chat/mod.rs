@@ -69,7 +69,7 @@ pub use choice::{TemplateChoice, TemplateState};
 pub use error::TemplateError;
 pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX, RESULT_PREFIX};
 pub use load::{LoadError, LoadedText};
-pub use message::{Message, Role};
+pub use message::{MAX_NAME_BYTES, Message, Role, name_line};
 pub use options::{Date, RenderOptions};
 pub use prompt::{Prompt, Segment};
 pub use reasoning::{MAX_MARKER_BYTES, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
