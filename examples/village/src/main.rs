@@ -173,7 +173,7 @@ fn speak(
     };
     match line {
         Ok(line) if line.trim().is_empty() => {
-            CHARACTERS.iter().for_each(|c| server.reload(file(c)))
+            CHARACTERS.iter().for_each(|c| server.reload(file(c)));
         }
         Ok(line) => {
             player.is_silent = false;
