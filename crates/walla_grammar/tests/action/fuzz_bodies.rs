@@ -55,7 +55,7 @@ fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
 #[test]
 fn seeds_and_mutations() {
     let cases = std::env::var("WALLA_ACTION_CASES").ok();
-    let cases = cases.map_or(20_000, |cases| cases.parse().expect("a number"));
+    let cases = cases.map_or(10_000, |cases| cases.parse().expect("a number"));
     let seeds = action::seeds();
     assert_eq!(seeds.len(), 18);
     seeds.iter().for_each(|seed| action::check(seed));

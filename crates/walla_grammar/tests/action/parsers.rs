@@ -165,7 +165,7 @@ fn damaged_text_is_a_call_or_an_error() {
         fields(json!({"item": "a \"big\" sword", "count": 3, "to": ["Odo"], "at": {"x": 0.5}})),
     );
     let cases = std::env::var("WALLA_ACTION_CASES").ok();
-    let cases = cases.map_or(20_000, |cases| cases.parse().expect("a number"));
+    let cases = cases.map_or(10_000, |cases| cases.parse().expect("a number"));
     for seed in 1..=cases {
         let mut random = Random::new(seed);
         let format = random.pick(&CallFormat::ALL);
