@@ -246,8 +246,8 @@ fn apply(
     set(agent, new.knowledge(), old.knowledge());
     replace(agent, new.cues().map(AgentCues), old.cues().map(AgentCues));
     replace(agent, new.constraint(), old.constraint());
-    let settings = |of: &Character| (of.actions.clone(), of.action_policy, of.action_rounds);
-    if settings(new) != settings(old) {
+    let settings = (&new.actions, new.action_policy, new.action_rounds);
+    if settings != (&old.actions, old.action_policy, old.action_rounds) {
         match actions.of(new) {
             Some(actions) => agent.insert(actions),
             None => agent.remove::<AgentActions>(),

@@ -214,7 +214,7 @@ struct Turn {
     is_cut: bool,
     /// It has called an action and said nothing: it continues when the game has answered.
     call: Call,
-    /// The line that it answers; `None`: it goes on after its own line.
+    /// The line that it answers; `None`: it continues after its own line.
     question: Option<(Arc<str>, String)>,
 }
 
@@ -306,7 +306,7 @@ fn member_says(sentence: On<ReplySentence>, mut groups: Groups) {
     }
 }
 
-/// The ask with which a member answers a line, or goes on without one.
+/// The ask with which a member answers a line, or continues without one.
 fn question_of(agent: Entity, question: Option<&(Arc<str>, String)>) -> Ask {
     match question {
         Some((name, text)) => Ask::new(agent, Prompt::named(Arc::clone(name), text.as_str())),

@@ -115,13 +115,7 @@ impl Separation {
     fn take(&mut self, delta: Option<(&str, u32)>) {
         let Self { cues, splitter, found, speech, tokens, .. } = self;
         let take = |piece: CuePiece<'_>| match piece {
-            CuePiece::Speech(mut text) => {
-                while !text.is_empty() {
-                    let mut part = InlineText::new();
-                    text = part.push(text);
-                    speech.push_back(part);
-                }
-            }
+            CuePiece::Speech(text) => speech.extend(InlineText::parts(text)),
             CuePiece::Cue(cue) => found.push(cue.into()),
         };
         match delta {

@@ -104,7 +104,7 @@ impl State {
         let Some(agent) = agents.get_mut(&id) else { return };
         let Some(child) = find(children, choice.key) else { return };
         agent.sync(id, child);
-        let question = prompt.clone().into_question();
+        let question = prompt.question();
         let limit = agent.spec.route.max_first_token.filter(|_| choice.can_move);
         // Only replies that can move have one: without a substitute it would change nothing.
         let deadline = limit.map(|limit| now.saturating_add(limit));

@@ -246,7 +246,9 @@ fn is_wide(c: char) -> bool {
 }
 
 /// Byte position of a whole word or phrase in a text. Case is ignored.
-fn find_word(text: &str, word: &str) -> Option<usize> {
+#[doc(hidden)]
+#[must_use]
+pub fn find_word(text: &str, word: &str) -> Option<usize> {
     let part_of_word = |c: char| c.is_alphanumeric() && !is_wide(c);
     let mut before = None;
     text.char_indices().find_map(|(at, c)| {

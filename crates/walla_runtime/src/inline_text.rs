@@ -38,6 +38,16 @@ impl<const N: usize> InlineText<N> {
         rest
     }
 
+    /// A text as parts of at most `N` bytes, in order.
+    pub fn parts(text: &str) -> impl Iterator<Item = Self> {
+        let mut rest = text;
+        std::iter::from_fn(move || {
+            let mut part = Self::new();
+            rest = (!rest.is_empty()).then(|| part.push(rest))?;
+            Some(part)
+        })
+    }
+
     /// Empties it.
     pub fn clear(&mut self) {
         self.len = 0;

@@ -50,6 +50,8 @@ pub use api::{
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;
+#[doc(hidden)]
+pub use cues::find_word;
 pub use cues::{
     Cue, CueMarks, CuePiece, CueSplitter, Cues, KnownCue, MAX_CUE_BYTES, SpokenCue, UnknownCues,
 };

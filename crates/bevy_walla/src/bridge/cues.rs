@@ -50,9 +50,7 @@ impl Separation {
                 parts.push(Part::Speech(speech.len()));
             }
             CuePiece::Cue(cue) => {
-                let (mut name, mut text) = (InlineText::new(), InlineText::new());
-                name.push(cue.name);
-                text.push(cue.text);
+                let [name, text] = [cue.name, cue.text].map(first_part);
                 let (at_bytes, reply_bytes) = (cue.at_bytes as u32, cue.reply_bytes as u32);
                 let cue = ReplyCue { agent, reply_id, tag, name, text, at_bytes, reply_bytes };
                 parts.push(Part::Cue(cue));
@@ -63,6 +61,11 @@ impl Separation {
             None => splitter.finish(take),
         }
     }
+}
+
+/// The beginning of a text, as much as fits.
+fn first_part<const N: usize>(text: &str) -> InlineText<N> {
+    InlineText::parts(text).next().unwrap_or_default()
 }
 
 impl Record {
@@ -112,10 +115,7 @@ impl Record {
             };
             let new = spoken.get(from..end).unwrap_or_default();
             from = end;
-            let mut rest = new;
-            while !rest.is_empty() {
-                let mut text = InlineText::new();
-                rest = text.push(rest);
+            for text in InlineText::parts(new) {
                 let delta =
                     ReplyDelta { agent, reply_id, tag, text, tokens: std::mem::take(tokens) };
                 announce(&mut out.commands, &mut out.reply_delta, delta);

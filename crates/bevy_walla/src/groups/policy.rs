@@ -1,6 +1,7 @@
 //! Who speaks next.
 
 use bevy_ecs::prelude::*;
+use walla_runtime::find_word;
 
 use super::GroupLine;
 
@@ -41,8 +42,8 @@ impl<'a> GroupTurn<'a> {
     /// not speak it.
     #[must_use]
     pub fn addressed(&self) -> Option<Entity> {
-        let text = self.last?.text.to_lowercase();
-        let named = self.others().filter_map(|member| Some((place(&text, member.name)?, member)));
+        let text = &self.last?.text;
+        let named = self.others().filter_map(|member| Some((place(text, member.name)?, member)));
         named.min_by_key(|(place, _)| *place).map(|(_, member)| member.agent)
     }
 }
@@ -60,17 +61,10 @@ pub fn addressed_or_longest_silent(turn: &GroupTurn<'_>) -> Option<Entity> {
     turn.addressed().or_else(|| silent().map(|member| member.agent))
 }
 
-/// Position of a name, or of its first word, as a whole word of a text in lower case.
+/// Position of a name, or of its first word, as a whole word of a text in any case.
 fn place(text: &str, name: &str) -> Option<usize> {
-    let find = |name: &str| {
-        let ends = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
-        text.match_indices(name).map(|(at, _)| at).find(|at| {
-            ends(text[..*at].chars().next_back()) && ends(text[at + name.len()..].chars().next())
-        })
-    };
-    let name = name.to_lowercase();
     let first = name.split_whitespace().next()?;
-    find(&name).or_else(|| find(first))
+    find_word(text, name).or_else(|| find_word(text, first))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn prepare(
     let can = options.dialect.capabilities();
     can.check(&agent.spec, &ask.prompt, &ask.options)
         .map_err(|missing| failed(ReplyError::Unsupported(missing)))?;
-    let question = ask.prompt.clone().into_question();
+    let question = ask.prompt.question();
     let question = question.as_ref();
     let actions = agent.spec.actions.as_ref();
     let refused = |error| failed(ReplyError::Actions(error));

@@ -415,6 +415,12 @@ impl Prompt {
         matches!(self, Self::Chat(_) | Self::Named(_))
     }
 
+    /// A copy of the user turn; `None` for other prompts, which are not copied.
+    #[must_use]
+    pub fn question(&self) -> Option<Turn> {
+        self.is_question().then(|| self.clone().into_question()).flatten()
+    }
+
     /// The user turn; `None` for other prompts.
     #[must_use]
     pub fn into_question(self) -> Option<Turn> {

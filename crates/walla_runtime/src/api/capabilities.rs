@@ -164,14 +164,8 @@ impl Capabilities {
                 return Err(Unsupported::StopTokens);
             }
         }
-        let is_chat = matches!(
-            prompt,
-            Prompt::Chat(_)
-                | Prompt::Named(_)
-                | Prompt::Continue
-                | Prompt::Results(_)
-                | Prompt::Again
-        );
+        let is_chat = prompt.is_question()
+            || matches!(prompt, Prompt::Continue | Prompt::Results(_) | Prompt::Again);
         if is_chat && options.opening.is_some() && !self.openings {
             return Err(Unsupported::Openings);
         }

@@ -247,7 +247,7 @@ impl CueSplitter {
     fn release(&mut self, say: &mut impl FnMut(CuePiece<'_>)) {
         let (mut from, mut texts) = (0, &*self.texts);
         for &Found { at, name_bytes, text_bytes } in &self.found {
-            speak(&self.held, from..at, say);
+            say_part(&self.held, from..at, say);
             from = at;
             let (name, rest) = texts.split_at(name_bytes);
             let (text, rest) = rest.split_at(text_bytes);
@@ -256,7 +256,7 @@ impl CueSplitter {
             let reply_bytes = self.reply_bytes(at_bytes);
             say(CuePiece::Cue(SpokenCue { name, text, at_bytes, reply_bytes }));
         }
-        speak(&self.held, from..self.held.len(), say);
+        say_part(&self.held, from..self.held.len(), say);
         self.spoken_bytes += self.held.len();
         self.clear_held();
     }
@@ -268,7 +268,7 @@ impl CueSplitter {
     }
 }
 
-fn speak(held: &str, part: Range<usize>, say: &mut impl FnMut(CuePiece<'_>)) {
+fn say_part(held: &str, part: Range<usize>, say: &mut impl FnMut(CuePiece<'_>)) {
     if let Some(text) = held.get(part).filter(|text| !text.is_empty()) {
         say(CuePiece::Speech(text));
     }

@@ -161,12 +161,7 @@ async fn ask_facts(
 
 /// Whether an answer has a word, as a whole word, in any case.
 fn has_word(answer: &str, word: &str) -> bool {
-    let answer = answer.to_lowercase();
-    let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    answer.match_indices(word).any(|(at, _)| {
-        let behind = &answer[at + word.len()..];
-        !is_part(answer[..at].chars().next_back()) && !is_part(behind.chars().next())
-    })
+    walla_runtime::find_word(answer, word).is_some()
 }
 
 #[cfg(test)]
