@@ -88,6 +88,8 @@ pub struct Conversation {
     turns: Vec<Turn>,
     edit: EditId,
     last_edit: Edit,
+    /// The first one of the replies that were removed last, because they were not heard.
+    unheard_from: Option<ReplyId>,
     /// Number of turns pushed since the edit.
     pushed: u32,
     /// The latest exchanges, oldest first.
@@ -150,7 +152,14 @@ impl Conversation {
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         let (turns, exchanges) = (turns.into_iter().collect(), VecDeque::new());
-        Self { turns, edit: EditId::next(), last_edit: Edit::New, pushed: 0, exchanges }
+        Self {
+            turns,
+            edit: EditId::next(),
+            last_edit: Edit::New,
+            unheard_from: None,
+            pushed: 0,
+            exchanges,
+        }
     }
 
     /// The turns, oldest first.
@@ -395,17 +404,18 @@ impl Conversation {
 
     /// Shortens a reply to the beginning that was heard, as the engine does: see
     /// [`Command::CancelHeard`](crate::engine::Command::CancelHeard).
-    pub(crate) fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+    /// Returns whether nothing of it is left.
+    pub(crate) fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) -> bool {
         let Some(at) = self.exchanges.iter().position(|known| known.reply_id == reply_id) else {
-            return;
+            return false;
         };
         let Exchange { begin, answer, .. } = self.exchanges[at];
         let next = self.turns.get(answer + 1);
         let has_acted = next.is_some_and(|turn| turn.speaker == Speaker::Action);
-        let Some(turn) = self.turns.get_mut(answer) else { return };
+        let Some(turn) = self.turns.get_mut(answer) else { return false };
         cut_text(&mut turn.text, heard_bytes);
         if !turn.text.is_empty() || has_acted {
-            return;
+            return false;
         }
         self.turns.drain(begin..=answer);
         self.exchanges.remove(at);
@@ -413,6 +423,17 @@ impl Conversation {
             later.begin -= answer + 1 - begin;
             later.answer -= answer + 1 - begin;
         }
+        true
+    }
+
+    /// This reply and later ones were removed, because they were not heard.
+    pub(crate) fn set_unheard_from(&mut self, reply_id: ReplyId) {
+        self.unheard_from = Some(reply_id);
+    }
+
+    /// The first one of the replies that were removed last, because they were not heard.
+    pub(crate) fn unheard_from(&self) -> Option<ReplyId> {
+        self.unheard_from
     }
 }
 

@@ -28,6 +28,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::entity::EntityHashMap;
@@ -40,10 +41,11 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use crate::actions::AgentCalled;
 use crate::agent::AgentReasoning;
 use crate::ask::{Ask, Cancel, Prompt};
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, EditId};
 use crate::cues::AgentCues;
-use crate::reply::{ReplyError, ReplyFailed, ReplyFinished, ReplyId, Unsupported};
+use crate::reply::{FinishReason, ReplyError, ReplyFailed, ReplyFinished, ReplyId, Unsupported};
 use crate::sentence::ReplySentence;
+use crate::systems::WallaSystems;
 
 mod policy;
 mod repetition;
@@ -59,6 +61,13 @@ const MAX_LINES: usize = 64;
 /// Attempts of a member at a line that is not a repetition.
 const MAX_ATTEMPTS: u32 = 3;
 
+/// Latest turns of an agent whose replies are lines. Replies to results of actions come late.
+const MAX_TURNS: usize = 8;
+
+/// Time that a member waits for the results of its actions. A game that answers late has set
+/// [`AgentActions::result_wait`](crate::actions::AgentActions::result_wait).
+const RESULT_WAIT: Duration = Duration::from_secs(30);
+
 /// A conversation of agents and players. Its members are the agents with [`MemberOf`].
 #[derive(Component, Clone, Copy, Debug)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Component, Default, Clone, Debug))]
@@ -70,12 +79,14 @@ pub struct Group {
     /// Lines of agents in a row, without a line of a player, that the default policy allows.
     /// Default: 3.
     pub max_lines: u32,
-    /// Whether a line of a player cuts off the member that speaks. Otherwise it waits for the end
-    /// of the reply. Default: `true`.
+    /// Whether a line of a player cuts off the member that speaks: a [`Cancel`], which also ends
+    /// other asks of that member. Otherwise the line waits for the end of the reply. Default:
+    /// `true`.
     pub interrupts: bool,
     /// Number of latest lines whose sentences no member may repeat. A line ends where it begins to
     /// repeat one; if nothing is left, the member is asked again, with another seed. Sentences of
-    /// three words or fewer may be repeated. Default: 12; 0: no guard.
+    /// three words or fewer may be repeated, and an answer to a player may repeat the member's own
+    /// lines: the player may have asked again. Default: 12; 0: no guard.
     pub unrepeated_lines: usize,
     /// Whether a reply begins with the name of its speaker ([`AskOptions::opening`], not a part of
     /// the reply), as the lines of the others do: otherwise many models write the name of another
@@ -114,7 +125,8 @@ pub struct MemberOf(pub Entity);
 #[relationship_target(relationship = MemberOf)]
 pub struct GroupMembers(Vec<Entity>);
 
-/// A player, or the game, speaks to a group: trigger it.
+/// A player, or the game, speaks to a group: trigger it. The line is published, and a member is
+/// asked, in the next `PostUpdate`. At most 64 lines wait; more are dropped, with a warning.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct GroupSay {
@@ -151,7 +163,8 @@ pub struct GroupLine {
     pub text: String,
 }
 
-/// No member speaks next in this group, until a player speaks. Also after a reply that failed.
+/// No member speaks next in this group, until a player speaks. Also after a reply that failed, and
+/// if the results of a member's actions do not come within 30 seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct GroupSilent {
@@ -177,8 +190,9 @@ impl Plugin for WallaGroupPlugin {
             .add_observer(player_said)
             .add_observer(member_says)
             .add_observer(member_called)
+            .add_systems(PostUpdate, go_on.before(WallaSystems::Collect))
             .add_observer(|end: On<ReplyFinished>, groups: Groups| {
-                groups.ended((end.agent, end.tag), Ok(end.reply_id));
+                groups.ended((end.agent, end.tag), Ok((end.reply_id, end.reason)));
             })
             .add_observer(|end: On<ReplyFailed>, groups: Groups| {
                 groups.ended((end.agent, end.tag), Err(&end.error));
@@ -199,13 +213,18 @@ struct Talk {
     /// Lines of players that wait for the end of a reply.
     waiting: VecDeque<(Arc<str>, String)>,
     turn: Option<Turn>,
+    /// The next speaker is to be chosen.
+    is_due: bool,
 }
 
 /// A member speaks.
 struct Turn {
     agent: Entity,
-    /// Tag of the ask.
+    /// Tag of the ask, and its seed.
     tag: u64,
+    seed: Option<u64>,
+    /// Of the conversation when it was asked: after an edit, the agent does not know its calls.
+    edit: Option<EditId>,
     attempts: u32,
     /// Bytes of the reply up to the end of its latest sentence.
     end_bytes: u32,
@@ -224,21 +243,34 @@ enum Call {
     /// In the reply in progress.
     Made,
     /// The reply has ended.
-    Waiting,
+    Waiting {
+        since: Instant,
+    },
 }
 
-/// Which group an agent speaks in, and the tag of its ask: also of an agent that has left.
+/// The latest turns of each agent: group and tag of the ask, oldest first. Also of an agent that
+/// has left its group.
 #[derive(Resource, Default)]
 struct Speaking {
-    groups: EntityHashMap<(Entity, u64)>,
+    groups: EntityHashMap<VecDeque<(Entity, u64)>>,
     /// Number of turns so far.
     turns: u64,
+}
+
+impl Speaking {
+    /// The group in which an agent was asked with this tag.
+    fn group(&self, agent: Entity, tag: u64) -> Option<Entity> {
+        let turns = self.groups.get(&agent)?;
+        turns.iter().find(|(_, of)| *of == tag).map(|(group, _)| *group)
+    }
 }
 
 /// Groups and their members.
 #[derive(SystemParam)]
 struct Groups<'w, 's> {
-    groups: Query<'w, 's, (&'static Group, Option<&'static GroupMembers>, &'static mut Talk)>,
+    groups: Query<'w, 's, (&'static Group, Option<&'static GroupMembers>)>,
+    /// Also of groups that are disabled while a member speaks.
+    talks: Query<'w, 's, (Entity, &'static mut Talk), Allow<Disabled>>,
     names: Query<'w, 's, &'static Name, Allow<Disabled>>,
     reasoning: Query<'w, 's, &'static AgentReasoning, Allow<Disabled>>,
     agents: Query<'w, 's, (&'static mut Conversation, Option<&'static AgentCues>), Allow<Disabled>>,
@@ -247,7 +279,9 @@ struct Groups<'w, 's> {
 }
 
 fn player_said(said: On<GroupSay>, mut groups: Groups) {
-    let Ok((group, _, mut talk)) = groups.groups.get_mut(said.group) else {
+    let (Ok((group, _)), Ok((_, mut talk))) =
+        (groups.groups.get(said.group), groups.talks.get_mut(said.group))
+    else {
         tracing::warn!(target: "walla::group", group = %said.group, "no group hears this line");
         return;
     };
@@ -256,21 +290,45 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
         return;
     }
     talk.waiting.push_back((name_line(&said.name).into(), said.text.clone()));
+    talk.is_due = true;
     // No reply may follow: the game does not answer each call.
-    if let Some(turn) = talk.turn.take_if(|turn| turn.call == Call::Waiting) {
+    if let Some(turn) = talk.turn.take_if(|turn| matches!(turn.call, Call::Waiting { .. })) {
         groups.commands.trigger(Cancel::new(turn.agent));
     }
     if let Some(turn) = talk.turn.as_mut().filter(|turn| group.interrupts && !turn.is_cancelled) {
         turn.is_cancelled = true;
         groups.commands.trigger(Cancel::new(turn.agent));
     }
-    groups.advance(said.group);
+}
+
+/// Lets the next members speak. Not in the observers: a game that answers a silence with a line
+/// would never return from them.
+fn go_on(mut groups: Groups, mut due: Local<Vec<Entity>>) {
+    for (group, mut talk) in &mut groups.talks {
+        let is_over = |turn: &mut Turn| {
+            let Call::Waiting { since } = turn.call else { return false };
+            let now =
+                groups.agents.get(turn.agent).ok().map(|(conversation, _)| conversation.edit());
+            now.is_none() || now != turn.edit || since.elapsed() > RESULT_WAIT
+        };
+        if talk.turn.take_if(is_over).is_some() {
+            groups.commands.trigger(GroupSilent { group });
+        }
+        // A group that is disabled goes on when it is enabled.
+        if talk.is_due && groups.groups.contains(group) {
+            talk.is_due = false;
+            due.push(group);
+        }
+    }
+    for group in due.drain(..) {
+        groups.advance(group);
+    }
 }
 
 fn member_called(call: On<AgentCalled>, mut groups: Groups) {
-    let Some(&(group, tag)) = groups.speaking.groups.get(&call.agent) else { return };
-    if let Ok((_, _, mut talk)) = groups.groups.get_mut(group)
-        && let Some(turn) = talk.turn.as_mut().filter(|turn| turn.tag == tag)
+    let Some(group) = groups.speaking.group(call.agent, call.tag) else { return };
+    if let Ok((_, mut talk)) = groups.talks.get_mut(group)
+        && let Some(turn) = talk.turn.as_mut().filter(|turn| turn.tag == call.tag)
     {
         turn.call = Call::Made;
     }
@@ -278,27 +336,35 @@ fn member_called(call: On<AgentCalled>, mut groups: Groups) {
 
 /// Ends a line that repeats a sentence, or in which the member speaks for others.
 fn member_says(sentence: On<ReplySentence>, mut groups: Groups) {
-    let Some(&(entity, tag)) = groups.speaking.groups.get(&sentence.agent) else { return };
-    let Ok((group, members, mut talk)) = groups.groups.get_mut(entity) else { return };
-    let Talk { lines, turn, since_player, .. } = &mut *talk;
-    let Some(turn) = turn.as_mut().filter(|turn| turn.tag == tag && sentence.tag == tag) else {
+    let (agent, tag) = (sentence.agent, sentence.tag);
+    let Some(entity) = groups.speaking.group(agent, tag) else { return };
+    let (Ok((group, members)), Ok((_, mut talk))) =
+        (groups.groups.get(entity), groups.talks.get_mut(entity))
+    else {
         return;
     };
-    let latest = lines.iter().rev().take(group.unrepeated_lines).map(|line| line.text.as_str());
+    let Talk { lines, turn, since_player, .. } = &mut *talk;
+    let Some(turn) = turn.as_mut().filter(|turn| turn.tag == tag) else { return };
+    let answers_player = *since_player == 0;
+    let latest = lines.iter().rev().take(group.unrepeated_lines);
+    let latest = latest.filter(|line| !answers_player || line.speaker != Some(agent));
+    let latest = latest.map(|line| line.text.as_str());
     let others = members.into_iter().flat_map(|members| members.0.iter());
     let others = others.filter(|member| **member != turn.agent);
     let others = others.filter_map(|member| groups.names.get(*member).ok().map(Name::as_str));
     let players = lines.iter().filter(|line| line.speaker.is_none()).map(|line| &*line.name);
-    let mut names = others.chain(players);
+    let own = groups.names.get(agent).map_or("", Name::as_str);
+    // Two may have the same name.
+    let mut names = others.chain(players).filter(|name| !name.is_empty() && *name != own);
     if turn.is_cancelled {
         return;
     }
     let speaks_for = |name: &str| starts_with_name(&sentence.text, name).is_some();
     // A player gets an answer, even if it is a repetition.
-    let is_free = *since_player == 0 && turn.attempts >= MAX_ATTEMPTS;
+    let is_free = answers_player && turn.attempts >= MAX_ATTEMPTS;
     if names.any(speaks_for) || !is_free && is_repeated(&sentence.text, latest) {
         (turn.is_cancelled, turn.is_cut) = (true, true);
-        let (agent, reply_id) = (sentence.agent, Some(sentence.reply_id));
+        let reply_id = Some(sentence.reply_id);
         let cancel = Cancel { reply_id, ..Cancel::heard(agent, turn.end_bytes) };
         groups.commands.trigger(cancel);
     } else {
@@ -321,63 +387,72 @@ fn starts_with_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 impl Groups<'_, '_> {
     /// A reply has ended.
-    fn ended(mut self, (agent, tag): (Entity, u64), outcome: Result<ReplyId, &ReplyError>) {
-        let Some(&(entity, of_turn)) = self.speaking.groups.get(&agent) else { return };
-        if of_turn != tag {
-            return;
-        }
-        if !self.agents.contains(agent) {
-            self.speaking.groups.remove(&agent);
-        }
-        let Ok((_, _, mut talk)) = self.groups.get_mut(entity) else { return };
+    fn ended(
+        mut self,
+        (agent, tag): (Entity, u64),
+        outcome: Result<(ReplyId, FinishReason), &ReplyError>,
+    ) {
+        let Some(entity) = self.speaking.group(agent, tag) else { return };
+        let conversation = self.agents.get(agent).ok();
+        let Ok((_, mut talk)) = self.talks.get_mut(entity) else { return };
         // Without a turn it is a reply to results of actions, behind a line of the same turn.
         let mut turn = talk.turn.take_if(|turn| turn.tag == tag);
         let had_turn = turn.is_some();
         let cut = turn.as_ref().filter(|turn| turn.is_cut).map(|turn| turn.end_bytes as usize);
-        let said = self.agents.get(agent).ok().and_then(|(talk, cues)| {
-            let text = talk.reply(outcome.ok()?)?;
-            let most = cut.unwrap_or(text.len());
-            let text = &text[..text.floor_char_boundary(most)];
-            Some(cues.map_or_else(|| text.to_owned(), |AgentCues(cues)| cues.separate(text).0))
-        });
+        let edit = conversation.map(|(conversation, _)| conversation.edit());
+        let said =
+            conversation.and_then(|(conversation, cues)| {
+                let (reply_id, reason) = outcome.ok()?;
+                let text = conversation.reply(reply_id)?;
+                let most = cut.unwrap_or(text.len());
+                let text = &text[..text.floor_char_boundary(most)];
+                Some(cues.map_or_else(
+                    || text.to_owned(),
+                    |AgentCues(cues)| cues.of_reply(text, reason).0,
+                ))
+            });
         let name = self.names.get(agent).map_or_else(|_| "".into(), |name| Arc::from(&**name));
         let said = said.as_deref().unwrap_or_default().trim();
         let said = starts_with_name(said, &name).unwrap_or(said).trim();
         let is_interrupted = !talk.waiting.is_empty();
+        talk.is_due |= had_turn;
         if !said.is_empty() {
             talk.since_player += 1;
             let text = said.to_owned();
             self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
         } else if let Some(mut turn) = turn.take_if(|_| !is_interrupted) {
-            if outcome.is_ok() && turn.call == Call::Made {
-                turn.call = Call::Waiting;
+            let has_called = turn.call == Call::Made;
+            let is_cancelled = matches!(outcome, Ok((_, FinishReason::Cancelled)));
+            let knows_call = edit.is_some() && edit == turn.edit;
+            if knows_call && has_called && outcome.is_ok() && !is_cancelled {
+                turn.call = Call::Waiting { since: Instant::now() };
                 (turn.is_cancelled, turn.is_cut, turn.end_bytes) = (false, false, 0);
-                talk.turn = Some(turn);
+                (talk.turn, talk.is_due) = (Some(turn), false);
                 return;
             }
             if matches!(outcome, Err(ReplyError::Unsupported(Unsupported::Openings))) {
-                let ask = question_of(agent, turn.question.as_ref());
+                let mut ask = question_of(agent, turn.question.as_ref());
+                ask.options.seed = turn.seed;
                 return self.ask(entity, ask, turn.question, turn.attempts);
             }
-            if turn.is_cut && turn.attempts < MAX_ATTEMPTS {
+            // A reply that has called an action is not repeated: the action would be, too.
+            if turn.is_cut && turn.attempts < MAX_ATTEMPTS && !has_called {
                 let again = question_of(agent, turn.question.as_ref()).with_seed(tag);
                 let again = self.with_name(entity, again);
                 return self.ask(entity, again, turn.question, turn.attempts + 1);
             }
             // Its reply is empty, or its engine has failed.
-            self.hear_question(agent, turn, outcome.ok());
-            return self.commands.trigger(GroupSilent { group: entity });
+            talk.is_due = false;
+            self.hear_question(agent, turn, outcome.ok().map(|(reply, _)| reply));
+            self.commands.trigger(GroupSilent { group: entity });
         } else if let Some(turn) = turn {
-            self.hear_question(agent, turn, outcome.ok());
-        }
-        if had_turn {
-            self.advance(entity);
+            self.hear_question(agent, turn, outcome.ok().map(|(reply, _)| reply));
         }
     }
 
     /// Adds a line to the conversation.
     fn line(&mut self, line: GroupLine) {
-        let Ok((_, _, mut talk)) = self.groups.get_mut(line.group) else { return };
+        let Ok((_, mut talk)) = self.talks.get_mut(line.group) else { return };
         if talk.lines.len() >= MAX_LINES {
             talk.lines.pop_front();
         }
@@ -389,7 +464,11 @@ impl Groups<'_, '_> {
     /// Lets all members hear the latest lines. The next speaker does not hear the last one, which
     /// is returned: it is its question, unless the line is its own.
     fn hear(&mut self, group: Entity, next: Option<Entity>) -> Option<(Arc<str>, String)> {
-        let Ok((settings, members, mut talk)) = self.groups.get_mut(group) else { return None };
+        let (Ok((settings, members)), Ok((_, mut talk))) =
+            (self.groups.get(group), self.talks.get_mut(group))
+        else {
+            return None;
+        };
         let unheard = std::mem::take(&mut talk.unheard);
         let last = talk.lines.back().filter(|line| next.is_some() && line.speaker != next);
         let question = last.map(|line| (Arc::clone(&line.name), line.text.clone()));
@@ -430,7 +509,7 @@ impl Groups<'_, '_> {
     /// Publishes the lines of players that wait, and lets the next member speak.
     fn advance(&mut self, group: Entity) {
         loop {
-            let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
+            let Ok((_, mut talk)) = self.talks.get_mut(group) else { return };
             if talk.turn.is_some() {
                 return;
             }
@@ -438,7 +517,11 @@ impl Groups<'_, '_> {
             talk.since_player = 0;
             self.line(GroupLine { group, speaker: None, name, text });
         }
-        let Ok((settings, members, talk)) = self.groups.get(group) else { return };
+        let (Ok((settings, members)), Ok((_, talk))) =
+            (self.groups.get(group), self.talks.get(group))
+        else {
+            return;
+        };
         let known = |member: &Entity| {
             let silent_for = talk.lines.iter().rev().position(|its| its.speaker == Some(*member));
             let name = self.names.get(*member).ok()?.as_str();
@@ -466,6 +549,18 @@ impl Groups<'_, '_> {
         }
     }
 
+    /// Forgets agents that are gone, from time to time. The last reply of one ends later.
+    fn forget_gone(&mut self) {
+        if !self.speaking.turns.is_multiple_of(64) {
+            return;
+        }
+        let Self { speaking, agents, talks, .. } = self;
+        let speaks = |agent| {
+            talks.iter().any(|(_, talk)| talk.turn.as_ref().is_some_and(|turn| turn.agent == agent))
+        };
+        speaking.groups.retain(|agent, _| agents.contains(*agent) || speaks(*agent));
+    }
+
     fn with_name(&self, group: Entity, mut ask: Ask) -> Ask {
         let begins = self.groups.get(group).is_ok_and(|(group, ..)| group.begins_with_name);
         let reasons = self.reasoning.get(ask.agent).is_ok_and(|its| its.thinking);
@@ -485,7 +580,9 @@ impl Groups<'_, '_> {
         question: Option<(Arc<str>, String)>,
         attempts: u32,
     ) {
-        let Ok((_, _, mut talk)) = self.groups.get_mut(group) else { return };
+        self.forget_gone();
+        let Ok((_, mut talk)) = self.talks.get_mut(group) else { return };
+        talk.is_due = false;
         self.speaking.turns += 1;
         // A tag that no game uses by chance.
         let tag = 0x6f75_705f_7475_726e ^ self.speaking.turns.rotate_left(32);
@@ -493,6 +590,8 @@ impl Groups<'_, '_> {
         talk.turn = Some(Turn {
             agent,
             tag,
+            seed: ask.options.seed,
+            edit: self.agents.get(agent).ok().map(|(conversation, _)| conversation.edit()),
             attempts,
             end_bytes: 0,
             is_cancelled: false,
@@ -500,7 +599,10 @@ impl Groups<'_, '_> {
             call: Call::None,
             question,
         });
-        self.speaking.groups.insert(agent, (group, tag));
+        let turns = self.speaking.groups.entry(agent).or_default();
+        turns.push_back((group, tag));
+        let surplus = turns.len().saturating_sub(MAX_TURNS);
+        turns.drain(..surplus);
         self.commands.trigger(ask.with_tag(tag));
     }
 }

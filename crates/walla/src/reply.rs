@@ -100,10 +100,10 @@ impl Separation {
     /// Whether this event is text or the end, and then takes it.
     fn takes(&mut self, event: Option<&ReplyEvent>) -> bool {
         match event {
-            Some(ReplyEvent::Delta { text, tokens }) => self.take(Some((text, *tokens))),
-            Some(ReplyEvent::Finished { .. }) => self.take(None),
+            Some(ReplyEvent::Delta { text, tokens }) => self.take(Ok((text, *tokens))),
+            Some(ReplyEvent::Finished { reason, .. }) => self.take(Err(*reason)),
             Some(ReplyEvent::Failed(error)) => {
-                self.take(None);
+                self.take(Err(FinishReason::Cancelled));
                 self.failure = Some(error.clone());
             }
             _ => return false,
@@ -111,19 +111,19 @@ impl Separation {
         true
     }
 
-    /// Takes more text, or the end of the reply.
-    fn take(&mut self, delta: Option<(&str, u32)>) {
+    /// Takes more text, or the end of the reply: a failed one is cut off.
+    fn take(&mut self, delta: Result<(&str, u32), FinishReason>) {
         let Self { cues, splitter, found, speech, tokens, .. } = self;
         let take = |piece: CuePiece<'_>| match piece {
             CuePiece::Speech(text) => speech.extend(InlineText::parts(text)),
             CuePiece::Cue(cue) => found.push(cue.into()),
         };
         match delta {
-            Some((text, more)) => {
+            Ok((text, more)) => {
                 *tokens += more;
                 splitter.push(cues, text, take);
             }
-            None => splitter.finish(take),
+            Err(reason) => splitter.finish_as(cues, reason, take),
         }
     }
 }
@@ -174,8 +174,9 @@ impl Reply {
     /// Separates stage directions (`*smiles*`, `(sighs)`) from the text: [`next`](Self::next) and
     /// [`finish`](Self::finish) return speech alone, and [`cues`](Self::cues) has the cues with
     /// their places in it. [`next_event`](Self::next_event) and the conversation have the text as
-    /// the model wrote it; [`spoken_reply_bytes`](Self::spoken_reply_bytes) converts places. Text
-    /// that was returned before this call is not part of the speech.
+    /// the model wrote it; [`spoken_reply_bytes`](Self::spoken_reply_bytes) converts places. Call
+    /// it before the first part of the reply is taken, and then use `next` or `next_event`, not both:
+    /// text that was taken otherwise is in no place.
     ///
     /// # Examples
     /// ```no_run

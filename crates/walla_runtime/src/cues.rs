@@ -9,6 +9,8 @@ mod tests;
 use bevy_reflect::std_traits::ReflectDefault;
 use walla_grammar::Constraint;
 
+use crate::api::FinishReason;
+
 pub use self::splitter::{CuePiece, CueSplitter, SpokenCue};
 
 /// Maximum bytes of text between the marks of a stage direction.
@@ -140,6 +142,13 @@ impl Cues {
     /// Separates the cues of a complete text from its speech.
     #[must_use]
     pub fn separate(&self, text: &str) -> (String, Vec<Cue>) {
+        self.of_reply(text, FinishReason::EndOfTurn)
+    }
+
+    /// Separates the cues of a reply that has ended for this reason from its speech. A stage
+    /// direction in which a reply was cut off is no speech: it is dropped, as unknown ones are.
+    #[must_use]
+    pub fn of_reply(&self, text: &str, reason: FinishReason) -> (String, Vec<Cue>) {
         let (mut speech, mut found) = (String::new(), Vec::new());
         let mut take = |piece: CuePiece<'_>| match piece {
             CuePiece::Speech(text) => speech.push_str(text),
@@ -147,7 +156,7 @@ impl Cues {
         };
         let mut splitter = CueSplitter::default();
         splitter.push(self, text, &mut take);
-        splitter.finish(&mut take);
+        splitter.finish_as(self, reason, &mut take);
         (speech, found)
     }
 
@@ -156,7 +165,11 @@ impl Cues {
     #[must_use]
     pub fn instruction(&self) -> Option<String> {
         let (open, close) = self.marks.first()?;
-        let known = self.known.iter().map(|cue| format!("{open}{}{close}", cue.example()));
+        let examples = self.known.iter().filter_map(|cue| {
+            // A model rather writes `smiles` than `smile`.
+            cue.words.iter().chain([&cue.name]).find(|word| self.is_writable(word))
+        });
+        let known = examples.map(|example| format!("{open}{example}{close}"));
         let known: Vec<String> = known.collect();
         if known.is_empty() {
             return None;
@@ -170,17 +183,34 @@ impl Cues {
     #[must_use]
     pub fn constraint(&self) -> Constraint {
         let words = self.known.iter().flat_map(|cue| std::iter::once(&cue.name).chain(&cue.words));
+        let words = words.filter(|word| self.is_writable(word));
         let words: Vec<String> = words.map(|word| escape(word)).collect();
-        let (mut plain, mut cues) = (String::new(), String::new());
-        for (open, close) in self.marks.all() {
-            let (open, close) = (escape(&open.to_string()), escape(&close.to_string()));
-            if !words.is_empty() {
-                cues.push_str(&format!("|{open}(?:{}){close}", words.join("|")));
-            }
-            plain.push_str(&open);
+        let marks: Vec<[String; 2]> = self
+            .marks
+            .all()
+            .map(|(open, close)| [open, close].map(|c| escape(&c.to_string())))
+            .collect();
+        let opening: String = marks.iter().map(|[open, _]| open.as_str()).collect();
+        if opening.is_empty() {
+            return Constraint::regex(r"[\s\S]*");
         }
-        let plain = if plain.is_empty() { r"[\s\S]".to_owned() } else { format!("[^{plain}]") };
-        Constraint::regex(format!("(?:{plain}{cues})*"))
+        let other = format!("[^{opening}]");
+        if words.is_empty() {
+            return Constraint::regex(format!("{other}*"));
+        }
+        // A cue is at the start or behind a character that is no part of a word, such as a space.
+        let words = words.join("|");
+        let cue = |[open, close]: &[String; 2]| format!("{open}(?:{words}){close}");
+        let cue = marks.iter().map(cue).collect::<Vec<_>>().join("|");
+        let behind = format!(r"(?:[^\w{opening}]|[\x{{2E80}}-\x{{10FFFF}}])");
+        Constraint::regex(format!("(?:{cue})?(?:{behind}(?:{cue})?|{other})*"))
+    }
+
+    /// Whether a word between marks is a cue: not if it begins with a digit, is empty or too long.
+    fn is_writable(&self, word: &str) -> bool {
+        let Some((open, close)) = self.marks.first() else { return false };
+        let (speech, found) = self.separate(&format!("{open}{word}{close}"));
+        speech.is_empty() && matches!(&found[..], [cue] if cue.text == word)
     }
 
     /// The name of a stage direction; `None`: it is unknown.
@@ -194,13 +224,6 @@ impl Cues {
         };
         let found = self.known.iter().filter_map(first);
         found.min_by_key(|(at, _)| *at).map(|(_, name)| name)
-    }
-}
-
-impl KnownCue {
-    /// A model rather writes `smiles` than `smile`.
-    fn example(&self) -> &str {
-        self.words.first().unwrap_or(&self.name)
     }
 }
 
@@ -266,7 +289,8 @@ pub fn find_word(text: &str, word: &str) -> Option<usize> {
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
-        if c.is_ascii_punctuation() {
+        // Others have a meaning behind a backslash: `\<` is the start of a word.
+        if r"\.+*?()|[]{}^$#&-~/".contains(c) {
             escaped.push('\\');
         }
         escaped.push(c);

@@ -12,10 +12,10 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use bevy_app::{ScheduleRunnerPlugin, TaskPoolPlugin, prelude::*};
@@ -128,12 +128,16 @@ fn assets() -> PathBuf {
 }
 
 fn read_input() -> Mutex<Receiver<String>> {
-    let (sender, lines) = channel();
+    let (sender, lines) = sync_channel(16);
     std::thread::spawn(move || {
-        let lines = std::io::stdin().lock().split(b'\n').map_while(Result::ok);
-        let lines = lines.map(|line| String::from_utf8_lossy(&line).trim().to_owned());
-        // The receiver is gone when the program ends.
-        lines.map_while(|line| sender.send(line).ok()).for_each(drop);
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        // A longer line is several lines. The receiver is gone when the program ends.
+        while input.by_ref().take(4096).read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0)
+            && sender.send(String::from_utf8_lossy(&line).trim().to_owned()).is_ok()
+        {
+            line.clear();
+        }
     });
     Mutex::new(lines)
 }

@@ -29,12 +29,15 @@ impl EngineBridge {
             let conversation = agents.get_mut(record.entity).ok().and_then(|(.., talk)| talk);
             match (conversation, reply_id) {
                 (Some(mut talk), _) => {
-                    let mut heard_bytes = heard_bytes;
+                    let (mut heard_bytes, mut unheard) = (heard_bytes, None);
                     for reply_id in talk.replies_from(reply_id) {
-                        talk.shorten_reply(reply_id, heard_bytes);
+                        if talk.shorten_reply(reply_id, heard_bytes) {
+                            unheard.get_or_insert(reply_id);
+                        }
                         record.shorten(reply_id, heard_bytes);
                         heard_bytes = 0;
                     }
+                    unheard.into_iter().for_each(|first| talk.set_unheard_from(first));
                 }
                 (None, Some(reply_id)) => record.shorten(reply_id, heard_bytes),
                 (None, None) => {}

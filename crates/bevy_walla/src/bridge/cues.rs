@@ -1,7 +1,7 @@
 //! Cues of a reply, between the deltas of the engine and the outgoing events.
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{CuePiece, CueSplitter, Cues, InlineText};
+use walla_runtime::{CuePiece, CueSplitter, Cues, FinishReason, InlineText};
 
 use super::publish::{Announcer, Sentence, announce};
 use super::{AskId, OpenAsk, Record};
@@ -42,7 +42,12 @@ impl Separation {
     }
 
     /// Takes more text, or the end of the reply.
-    fn take(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, text: Option<&str>) {
+    fn take(
+        &mut self,
+        agent: Entity,
+        AskId { reply_id, tag }: AskId,
+        text: Result<&str, FinishReason>,
+    ) {
         let Self { cues, splitter, speech, parts, .. } = self;
         let take = |piece: CuePiece<'_>| match piece {
             CuePiece::Speech(text) => {
@@ -57,8 +62,8 @@ impl Separation {
             }
         };
         match text {
-            Some(text) => splitter.push(cues, text, take),
-            None => splitter.finish(take),
+            Ok(text) => splitter.push(cues, text, take),
+            Err(reason) => splitter.finish_as(cues, reason, take),
         }
     }
 }
@@ -85,11 +90,11 @@ impl Record {
     }
 
     /// Publishes the speech and the cues of a delta, or of the text that was held back until the
-    /// end of the reply.
+    /// end of the reply, which has this reason.
     pub(super) fn push_separated(
         &mut self,
         at: usize,
-        delta: Option<(&str, u32)>,
+        delta: Result<(&str, u32), FinishReason>,
         mut speech: Option<&mut Speech>,
         out: &mut Announcer,
     ) {
@@ -97,7 +102,7 @@ impl Record {
         let (agent, id) = (self.entity, OpenAsk::id(ask));
         let AskId { reply_id, tag } = id;
         let Some(separation) = &mut self.cues else { return };
-        if let Some((text, tokens)) = delta {
+        if let Ok((text, tokens)) = delta {
             ask.turn.push_str(text);
             separation.tokens += tokens;
         }

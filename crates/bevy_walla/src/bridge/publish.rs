@@ -292,7 +292,7 @@ impl EngineBridge {
             ReplyEvent::Delta { text, tokens } => {
                 let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
                 if record.cues.is_some() {
-                    let delta = Some((&**text, *tokens));
+                    let delta = Ok((&**text, *tokens));
                     return record.push_separated(at, delta, speech.as_deref_mut(), out);
                 }
                 let tag = record.tag_of(at);
@@ -373,11 +373,15 @@ impl EngineBridge {
         out: &mut Announcer,
     ) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
+        let Some(ending) = record.asks.get(at) else { return };
+        let (ask, has_started) = (OpenAsk::id(ending), ending.stage == AskStage::Started);
         let agent = record.entity;
-        if record.cues.is_some() {
+        // Another ask may have the text that is held: one that waits can end before it.
+        if record.cues.is_some() && has_started {
             let mut speech = voices.speech(record);
-            record.push_separated(at, None, speech.as_deref_mut(), out);
+            // A reply that has failed is cut off.
+            let reason = outcome.as_ref().map_or(FinishReason::Cancelled, |(reason, _)| *reason);
+            record.push_separated(at, Err(reason), speech.as_deref_mut(), out);
         }
         let end = End::new(&outcome, self.publishes_fragments);
         let say = |s: Sentence| out.said(agent, ask, s);

@@ -5,6 +5,9 @@ use walla_runtime::find_word;
 
 use super::GroupLine;
 
+/// Bytes of a line in which names are searched: a line of a player can have any length.
+const MAX_SEARCHED_BYTES: usize = 4096;
+
 /// The state of a group, for the choice of the next speaker.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -43,6 +46,7 @@ impl<'a> GroupTurn<'a> {
     #[must_use]
     pub fn addressed(&self) -> Option<Entity> {
         let text = &self.last?.text;
+        let text = &text[..text.floor_char_boundary(MAX_SEARCHED_BYTES)];
         let named = self.others().filter_map(|member| Some((place(text, member.name)?, member)));
         named.min_by_key(|(place, _)| *place).map(|(_, member)| member.agent)
     }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_ecs::query::QueryData;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_memory::{EXCHANGE_TAG, OBSERVATION_TAG};
 use walla_memory::{Entry, EntryId};
-use walla_runtime::{Speaker, Turn};
+use walla_runtime::{FinishReason, ReplyId, Speaker, Turn};
 
-use super::memorized::Memorized;
+use super::memorized::{Memorized, Talker};
 use super::texts::{MemoryTexts, MemoryTurn};
 use super::{AgentMemory, MemoryTime, sync};
 use crate::bridge;
@@ -68,9 +69,11 @@ impl RememberCommands for Commands<'_, '_> {
 /// Exchanges become entries when their replies end, without their [cues](crate::cues), observations
 /// ([`Conversation::push`](crate::Conversation::push)) and [overheard
 /// turns](crate::Conversation::overhear) in the frame in which they are pushed.
+/// Of a reply of [cues](crate::cues) alone, the question is remembered.
 /// Replies without text, cut replies without a question, and turns that were loaded or edited
 /// become none. The latest entries are not found while they are
-/// [recent](super::AgentKnowledge::recent_skipped).
+/// [recent](super::AgentKnowledge::recent_skipped). Of a reply that is
+/// [shortened](crate::ask::Cancel::heard_until) later, the entry has the heard part.
 ///
 /// Undone turns are forgotten: a rewind, an edited turn and a [repeated
 /// reply](crate::Ask::again) remove the entries of the turns that they remove or change, among the
@@ -185,52 +188,75 @@ fn memorize_exchange(
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    let Ok((agent, mut memory, memorizes, conversation, mut memorized, name, cues)) =
-        agents.get_mut(finished.agent)
-    else {
+    if let Ok(agent) = agents.get_mut(finished.agent) {
+        memorize_reply(agent, (finished.reply_id, finished.reason), &names, (&texts, now.0));
+    }
+}
+
+/// Adds the exchange of a reply that has ended for this reason.
+fn memorize_reply(
+    agent: <Talking as QueryData>::Item<'_, '_>,
+    (reply_id, reason): (ReplyId, FinishReason),
+    names: &Query<&Name, Allow<Disabled>>,
+    (texts, now): (&MemoryTexts, Duration),
+) {
+    let (agent, mut memory, memorizes, conversation, mut memorized, name, cues) = agent;
+    let Some(exchange) = conversation.exchange(reply_id).filter(|_| memorizes.exchanges) else {
         return;
     };
-    let Some(exchange) = conversation.exchange(finished.reply_id) else { return };
     let Heard { question, speaker, reply } = exchange;
     let speaker_name = speaker.and_then(|speaker| names.get(speaker).ok()).map(Name::as_str);
-    let spoken = cues.map(|AgentCues(cues)| cues.separate(reply).0);
+    let spoken = cues.map(|AgentCues(cues)| cues.of_reply(reply, reason).0);
     let spoken = spoken.as_deref().unwrap_or(reply).trim();
-    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question.map(Turn::text), spoken);
+    let agent = (agent, name.map(Name::as_str));
     let named = question.and_then(|turn| turn.name.as_deref());
-    let turn = MemoryTurn { speaker, speaker_name: named.or(speaker_name), ..turn };
-    if memorizes.exchanges
-        && !turn.text.is_empty()
-        && let Some(text) = (texts.exchange)(&turn)
-        && let Some(id) = memorize(&mut memory, &text, EXCHANGE_TAG, memorizes.importance, now.0)
+    let text = if !spoken.is_empty() {
+        let turn = MemoryTurn::of(agent, question.map(Turn::text), spoken);
+        (texts.exchange)(&MemoryTurn { speaker, speaker_name: named.or(speaker_name), ..turn })
+    } else if let Some(question) = question.filter(|_| !reply.is_empty()) {
+        // The agent has answered with a gesture alone.
+        let turn = MemoryTurn::of(agent, None, question.text());
+        let speaker_name = named.or(speaker_name).or(Some("The player"));
+        (texts.observation)(&MemoryTurn { speaker, speaker_name, ..turn })
+    } else {
+        None
+    };
+    if let Some(text) = text
+        && let Some(id) = memorize(&mut memory, &text, EXCHANGE_TAG, memorizes.importance, now)
     {
         let turns = question.cloned().into_iter().chain([Turn::new(Speaker::Agent, reply)]);
-        memorized.add(&memory, id, turns.collect());
+        memorized.add(&memory, id, turns.collect(), Some(reply_id));
     }
 }
 
 fn memorize_observations(
     mut agents: Query<Talking, (Changed<Conversation>, Allow<Disabled>)>,
+    names: Query<&Name, Allow<Disabled>>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    for (agent, mut memory, memorizes, conversation, mut memorized, name, _) in &mut agents {
-        let agent = (agent, name.map(Name::as_str));
-        let pushed = memorized.update(&mut memory, conversation, agent, &texts);
-        if !memorizes.observations || pushed == 0 {
-            continue;
-        }
+    for mut agent in &mut agents {
+        let (entity, memory, memorizes, conversation, memorized, name, cues) = &mut agent;
+        let of = (*entity, name.map(Name::as_str));
+        let talker = Talker { agent: of, cues: *cues };
+        let changes = memorized.update(memory, conversation, talker, &texts);
+        let pushed = if memorizes.observations { changes.pushed } else { 0 };
         let turns = conversation.turns();
         // Exchanges that ended since were inserted before them.
         for turn in &turns[turns.len().saturating_sub(pushed)..] {
-            let of = MemoryTurn::of(agent, None, &turn.text);
+            let of = MemoryTurn::of(of, None, &turn.text);
             let of = MemoryTurn { speaker_name: turn.name.as_deref(), ..of };
             if (turn.speaker == Speaker::Observation || turn.name.is_some())
                 && let Some(text) = (texts.observation)(&of)
                 && let Some(id) =
-                    memorize(&mut memory, &text, OBSERVATION_TAG, memorizes.importance, now.0)
+                    memorize(memory, &text, OBSERVATION_TAG, memorizes.importance, now.0)
             {
-                memorized.add(&memory, id, vec![turn.clone()]);
+                memorized.add(memory, id, vec![turn.clone()], None);
             }
+        }
+        if let Some(reply) = changes.shortened {
+            let reply = (reply, FinishReason::Cancelled);
+            memorize_reply(agent, reply, &names, (&texts, now.0));
         }
     }
 }

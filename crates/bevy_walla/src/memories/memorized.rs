@@ -5,14 +5,22 @@ use std::collections::VecDeque;
 use bevy_ecs::prelude::*;
 use walla_memory::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_memory::{Entry, EntryId};
-use walla_runtime::{Speaker, Turn};
+use walla_runtime::{ReplyId, Speaker, Turn};
 
 use super::AgentMemory;
 use super::texts::{MemoryTexts, MemoryTurn};
 use crate::conversation::{Conversation, Edit, EditId};
+use crate::cues::AgentCues;
 
 /// Maximum number of entries whose turns are known.
 const MAX_KNOWN: usize = 32;
+
+/// An agent that memorizes: with its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Talker<'a> {
+    pub agent: (Entity, Option<&'a str>),
+    pub cues: Option<&'a AgentCues>,
+}
 
 /// The turns of a conversation that were seen, and the latest entries made of them.
 #[derive(Component, Debug)]
@@ -22,9 +30,30 @@ pub(crate) struct Memorized {
     /// The memory of the entries.
     memory: Option<MemoryKey>,
     /// Oldest first.
-    entries: VecDeque<(EntryId, Vec<Turn>)>,
+    entries: VecDeque<Made>,
+    /// Of the conversation when it was seen last.
+    unheard_from: Option<ReplyId>,
     /// An edit whose effect on the entries is not known yet.
     pending: Edit,
+}
+
+/// An entry that was made of turns.
+#[derive(Debug)]
+struct Made {
+    entry: EntryId,
+    /// They follow each other.
+    turns: Vec<Turn>,
+    /// The reply among them, if it is known.
+    reply: Option<ReplyId>,
+}
+
+/// What has changed in a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Turns that were pushed.
+    pub pushed: usize,
+    /// A reply of which less was heard than its entry has. The entry was removed.
+    pub shortened: Option<ReplyId>,
 }
 
 impl Default for Memorized {
@@ -34,6 +63,7 @@ impl Default for Memorized {
             pushed: 0,
             memory: None,
             entries: VecDeque::new(),
+            unheard_from: None,
             pending: Edit::New,
         }
     }
@@ -41,22 +71,27 @@ impl Default for Memorized {
 
 impl Memorized {
     /// An entry was made of these turns, which follow each other.
-    pub fn add(&mut self, memory: &AgentMemory, entry: EntryId, turns: Vec<Turn>) {
+    pub fn add(
+        &mut self,
+        memory: &AgentMemory,
+        entry: EntryId,
+        turns: Vec<Turn>,
+        reply: Option<ReplyId>,
+    ) {
         self.check(memory);
-        self.entries.push_back((entry, turns));
+        self.entries.push_back(Made { entry, turns, reply });
         let surplus = self.entries.len().saturating_sub(MAX_KNOWN);
         self.entries.drain(..surplus);
     }
 
     /// The conversation has changed. Removes the entries of turns that were undone from the memory.
-    /// Returns the number of turns that were pushed since the last call.
     pub fn update(
         &mut self,
         memory: &mut Mut<AgentMemory>,
         conversation: &Conversation,
-        agent: (Entity, Option<&str>),
+        agent: Talker<'_>,
         texts: &MemoryTexts,
-    ) -> usize {
+    ) -> Changes {
         self.check(memory);
         let is_new = self.edit == EditId::NONE;
         let is_edited = self.edit != conversation.edit();
@@ -68,6 +103,7 @@ impl Memorized {
                 self.recognize(memory, conversation.turns(), agent, texts);
             }
         }
+        let shortened = self.unheard(memory, conversation);
         // The turns of a repetition are put back if it fails.
         if self.pending != Edit::Repetition || conversation.has_exchanges() {
             let is_undo = std::mem::take(&mut self.pending) != Edit::New;
@@ -77,7 +113,36 @@ impl Memorized {
                 }
             });
         }
-        self.pushed.wrapping_sub(before) as usize
+        Changes { pushed: self.pushed.wrapping_sub(before) as usize, shortened }
+    }
+
+    /// Removes the entries of replies that were not heard. Returns one that was heard in part.
+    fn unheard(
+        &mut self,
+        memory: &mut Mut<AgentMemory>,
+        conversation: &Conversation,
+    ) -> Option<ReplyId> {
+        let from = conversation.unheard_from();
+        let unheard_from = from.filter(|_| self.unheard_from != from);
+        self.unheard_from = from;
+        let mut shortened = None;
+        self.entries.retain(|made| {
+            let Some(reply) = made.reply else { return true };
+            let is_whole = match conversation.exchange(reply) {
+                Some(now) => {
+                    let is_whole = made.turns.last().is_some_and(|turn| turn.text == now.reply);
+                    shortened = if is_whole { shortened } else { Some(reply) };
+                    is_whole
+                }
+                // Exchanges from long ago are not known either.
+                None => unheard_from.is_none_or(|from| reply < from),
+            };
+            if !is_whole {
+                memory.remove(made.entry);
+            }
+            is_whole
+        });
+        shortened
     }
 
     /// Number of the latest entries of the memory that are in the conversation.
@@ -91,7 +156,7 @@ impl Memorized {
         &mut self,
         memory: &AgentMemory,
         turns: &[Turn],
-        agent: (Entity, Option<&str>),
+        agent: Talker<'_>,
         texts: &MemoryTexts,
     ) {
         let is_own = |entry: &Entry| {
@@ -100,13 +165,17 @@ impl Memorized {
         let mut known: Vec<_> = memory.iter().filter(|(_, entry)| is_own(entry)).collect();
         known.drain(..known.len().saturating_sub(MAX_KNOWN));
         self.entries.clear();
+        let Talker { agent, cues } = agent;
         for (last, turn) in turns.iter().enumerate().rev().take(2 * MAX_KNOWN) {
             let before = last.checked_sub(1).and_then(|before| turns.get(before));
             let question = before.filter(|before| before.speaker == Speaker::User);
+            let mut spoken = None;
             let (text, count) = match turn.speaker {
                 Speaker::Agent => {
                     let count = 1 + usize::from(question.is_some());
-                    let of = MemoryTurn::of(agent, question.map(Turn::text), turn.text.trim());
+                    spoken = cues.map(|AgentCues(cues)| cues.separate(&turn.text).0);
+                    let text = spoken.as_deref().unwrap_or(&turn.text).trim();
+                    let of = MemoryTurn::of(agent, question.map(Turn::text), text);
                     let speaker_name = question.and_then(|turn| turn.name.as_deref());
                     ((texts.exchange)(&MemoryTurn { speaker_name, ..of }), count)
                 }
@@ -121,14 +190,15 @@ impl Memorized {
             };
             let question = question.filter(|_| count == 2).map(Turn::text);
             let is_it = |(_, entry): &(EntryId, &Entry)| {
-                let has_both = |question: &str| {
-                    entry.text.contains(question) && entry.text.contains(turn.text.trim())
-                };
+                let spoken = spoken.as_deref().unwrap_or(&turn.text).trim();
+                let has_both =
+                    |question: &str| entry.text.contains(question) && entry.text.contains(spoken);
                 Some(&*entry.text) == text.as_deref() || question.is_some_and(has_both)
             };
             if let Some(at) = known.iter().rposition(is_it) {
                 let (entry, _) = known.remove(at);
-                self.entries.push_front((entry, turns[last + 1 - count..=last].to_vec()));
+                let turns = turns[last + 1 - count..=last].to_vec();
+                self.entries.push_front(Made { entry, turns, reply: None });
             }
         }
     }
@@ -146,7 +216,7 @@ impl Memorized {
     fn retain_present(&mut self, all: &[Turn], mut absent: impl FnMut(EntryId)) {
         // Equal exchanges are different turns: each turn belongs to one entry.
         let mut is_taken = vec![false; all.len()];
-        self.entries.retain(|(entry, turns)| {
+        self.entries.retain(|Made { entry, turns, .. }| {
             let is_here = |begin: &usize| {
                 let place = *begin..*begin + turns.len();
                 all[place.clone()] == turns[..] && !is_taken[place].contains(&true)

@@ -7,7 +7,8 @@ use bevy_ecs::prelude::*;
 use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::cues::{AgentCues, Cues, ReplyCue, UnknownCues};
-use bevy_walla::memories::Memorizes;
+use bevy_walla::engines::EngineSet;
+use bevy_walla::memories::{AgentMemory, Memorizes};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -107,17 +108,47 @@ fn the_conversation_keeps_the_reply_up_to_the_sentence_that_was_heard() {
 }
 
 #[test]
-fn text_that_was_held_back_is_spoken_at_the_end_of_a_cancelled_reply() {
-    let (mut app, greta) = greta("Well (I think that it is so and", Cues::new());
-    ask(&mut app, greta, "?");
-    updates(&mut app, 5);
-    assert_eq!(speech(&app, greta).text(), "Well ");
-    app.world_mut().trigger(Cancel::new(greta));
+fn a_direction_in_which_a_reply_was_cut_off_is_not_spoken() {
+    let of = |cues| {
+        let (mut app, greta) = greta("Well (I think that it is so and", cues);
+        ask(&mut app, greta, "?");
+        updates(&mut app, 5);
+        assert_eq!(speech(&app, greta).text(), "Well ");
+        app.world_mut().trigger(Cancel::new(greta));
+        updates(&mut app, 3);
+        let spoken = speech(&app, greta).text().to_owned();
+        assert_eq!(heard(&app).deltas, spoken);
+        let kept = turns(&app, greta).last().cloned().unwrap();
+        assert!(kept.starts_with("Well (I"), "{kept}");
+        (spoken, kept)
+    };
+    assert_eq!(of(Cues::new()).0, "Well ");
+    // Text in parentheses is speech, unless it is a cue.
+    let (spoken, kept) = of(Cues::new().with_cue("smile", ["smiles"]).unknown(UnknownCues::Keep));
+    assert_eq!(spoken, kept);
+}
+
+#[test]
+fn an_ask_that_ends_before_the_reply_has_none_of_its_text() {
+    // A router ends asks that wait at once.
+    let script = || ScriptedEngine::new(|_, _| "Well (I think that it is so and more".to_owned());
+    let engines = EngineSet::new("small", &script()).with("large", &script());
+    let mut app = app_with(WallaPlugin::engines(engines));
+    #[derive(Resource, Default)]
+    struct Spoken(Vec<(u64, String)>);
+    app.init_resource::<Spoken>().add_observer(|delta: On<ReplyDelta>, mut all: ResMut<Spoken>| {
+        all.0.push((delta.tag, delta.text.to_string()));
+    });
+    let greta = app.world_mut().spawn((Agent::persona("Greta"), AgentCues(Cues::new()))).id();
+    for tag in [1, 2] {
+        app.world_mut().trigger(Ask::new(greta, "?").with_tag(tag));
+    }
+    run_until(&mut app, |app| !app.world().resource::<Spoken>().0.is_empty());
     updates(&mut app, 3);
-    let spoken = speech(&app, greta).text().to_owned();
-    assert!(spoken.starts_with("Well (I"), "{spoken}");
-    assert_eq!(turns(&app, greta).last(), Some(&spoken));
-    assert_eq!(heard(&app).deltas, spoken);
+    app.world_mut().trigger(Cancel::new(greta));
+    run_until(&mut app, |app| log(app).ends() == 2);
+    let spoken = &app.world().resource::<Spoken>().0;
+    assert!(spoken.iter().all(|(tag, _)| *tag == 1), "{spoken:?}");
 }
 
 #[test]
@@ -126,10 +157,43 @@ fn memories_have_no_cues() {
     app.add_plugins(WallaMemoryPlugin::default().without_embedding_model());
     app.world_mut().entity_mut(greta).insert(Memorizes::default());
     reply(&mut app, greta);
-    let memory = app.world().get::<bevy_walla::memories::AgentMemory>(greta).unwrap();
-    let texts: Vec<&str> = memory.iter().map(|(_, entry)| &*entry.text).collect();
-    assert_eq!(texts.len(), 1);
-    assert!(texts[0].ends_with("I said: \"Three silver. No less! So?\""), "{texts:?}");
+    let [text] = &memories(&app, greta)[..] else { panic!() };
+    assert!(text.ends_with("I said: \"Three silver. No less! So?\""), "{text}");
+    // A copy of both knows which entry was the reply.
+    let talk = app.world().get::<Conversation>(greta).unwrap().clone();
+    let memory = app.world().get::<AgentMemory>(greta).unwrap().clone();
+    let parts = (Agent::persona("Greta"), AgentCues(Cues::new()), Memorizes::default());
+    let copy = app.world_mut().spawn((parts, talk, memory)).id();
+    updates(&mut app, 2);
+    app.world_mut().trigger(Ask::again(copy));
+    let ends = log(&app).ends();
+    run_until(&mut app, |app| log(app).ends() > ends);
+    assert_eq!(memories(&app, copy).len(), 1, "{:?}", memories(&app, copy));
+    // The heard part alone.
+    let first = heard(&app).sentences[0];
+    app.world_mut().trigger(Cancel::heard_until(&first));
+    updates(&mut app, 3);
+    let [text] = &memories(&app, greta)[..] else { panic!() };
+    assert!(text.ends_with("I said: \"Three silver.\""), "{text}");
+    app.world_mut().trigger(Cancel::heard(greta, 0));
+    updates(&mut app, 3);
+    assert_eq!(memories(&app, greta), Vec::<String>::new(), "nothing was heard");
+}
+
+#[test]
+fn a_question_that_a_gesture_answers_is_remembered() {
+    let (mut app, greta) = greta("*nods*", Cues::new());
+    app.add_plugins(WallaMemoryPlugin::default().without_embedding_model());
+    app.world_mut().entity_mut(greta).insert(Memorizes::default());
+    ask(&mut app, greta, "The key is under the mat.");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    updates(&mut app, 3);
+    assert_eq!(memories(&app, greta), ["The player said: \"The key is under the mat.\""]);
+}
+
+fn memories(app: &App, agent: Entity) -> Vec<String> {
+    let memory = app.world().get::<AgentMemory>(agent).unwrap();
+    memory.iter().map(|(_, entry)| entry.text.to_string()).collect()
 }
 
 /// Deltas, sentences, places and tokens of any reply agree with the text and its cues.

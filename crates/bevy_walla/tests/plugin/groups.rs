@@ -1,11 +1,15 @@
 //! Conversations of several agents and players, and turns with names.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::dice::Dice;
 use crate::common::*;
 use bevy_app::App;
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_walla::actions::AgentCalled;
 use bevy_walla::actions::schemars::{self, JsonSchema};
-use bevy_walla::ask::Prompt;
+use bevy_walla::ask::{Cancel, Prompt};
 use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::cues::{AgentCues, Cues};
 use bevy_walla::engine::Command;
@@ -311,4 +315,276 @@ fn who_said_it_is_known() {
     assert!(saved.contains(r#"{"named":"Alice"}"#), "{saved}");
     assert_eq!(talk.turns()[0].speaker, Speaker::User);
     assert_eq!(talk.said_by("Alice").count(), 1);
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Hand {}
+
+#[derive(Resource, Default)]
+struct Calls(Vec<AgentCalled>);
+
+/// A table whose first member calls an action when it hears of a nail, and says `reply` with it.
+fn shop(reply: &'static str) -> (App, Entity, Vec<Entity>) {
+    let engine = ScriptedEngine::new(move |_, heard| match heard {
+        "Bought." => "The nail is yours now.".to_owned(),
+        heard if heard.contains("nail") => reply.to_owned(),
+        _ => "Yes, of course, my dear.".to_owned(),
+    });
+    let engine = engine.acting(|_, heard| {
+        let calls = heard.contains("nail").then(|| ("hand".to_owned(), "{}".to_owned()));
+        calls.into_iter().collect()
+    });
+    let group = Group { max_lines: 1, unrepeated_lines: 0, ..Group::default() };
+    let (mut app, table, members) = table(&engine, group);
+    app.init_resource::<Calls>()
+        .add_observer(|call: On<AgentCalled>, mut calls: ResMut<Calls>| calls.0.push(call.clone()));
+    app.world_mut().entity_mut(members[0]).insert(AgentActions::new().allow::<Hand>());
+    (app, table, members)
+}
+
+/// Answers the first call.
+fn answer(app: &mut App) {
+    let call = app.world().resource::<Calls>().0[0].clone();
+    let result = ActionResult { agent: call.agent, id: call.call.id, text: "Bought.".into() };
+    app.world_mut().trigger(result);
+}
+
+#[test]
+fn a_call_of_another_ask_is_no_call_of_the_turn() {
+    let (mut app, table, members) = shop("");
+    say(&mut app, table, "Greta, a nail!");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    ask(&mut app, members[0], "a nail!");
+    run_until(&mut app, |app| log(app).ends() == 2);
+    // Greta waits for results, which do not come; the table goes on with the next line.
+    say(&mut app, table, "Odo?");
+    silence(&mut app);
+    assert_eq!(heard(&app).lines.last().unwrap(), "Odo: Yes, of course, my dear.");
+}
+
+#[test]
+fn a_member_that_cannot_get_its_results_leaves_the_table_silent() {
+    let edits: [fn(&mut World, Entity); 2] = [
+        |world, greta| assert!(world.despawn(greta)),
+        |world, greta| world.get_mut::<Conversation>(greta).unwrap().clear(),
+    ];
+    for edit in edits {
+        let (mut app, table, members) = shop("");
+        say(&mut app, table, "Greta, a nail!");
+        run_until(&mut app, |app| log(app).ends() == 1);
+        updates(&mut app, 5);
+        assert_eq!(heard(&app).silences, 0);
+        edit(app.world_mut(), members[0]);
+        silence(&mut app);
+    }
+    // Cancelled together with its call.
+    let (mut app, table, members) = shop("");
+    say(&mut app, table, "Greta, a nail!");
+    run_until(&mut app, |app| !app.world().resource::<Calls>().0.is_empty());
+    app.world_mut().get_mut::<Conversation>(members[0]).unwrap().clear();
+    silence(&mut app);
+}
+
+#[test]
+fn a_late_result_is_a_line_too() {
+    let (mut app, table, members) = shop("Here it comes.");
+    for line in ["Greta, a nail!", "Greta, hello!"] {
+        say(&mut app, table, line);
+        silence(&mut app);
+    }
+    answer(&mut app);
+    run_until(&mut app, |app| heard(app).lines.len() == 5);
+    assert_eq!(heard(&app).lines[4], "Greta: The nail is yours now.");
+    say(&mut app, table, "Ada?");
+    silence(&mut app);
+    assert!(named(&app, members[1]).contains(&"Greta: The nail is yours now.".to_owned()));
+}
+
+#[test]
+fn groups_that_change_while_a_member_speaks_go_on() {
+    let engine = || ScriptedEngine::new(|persona, _| format!("{persona} says a few words more."));
+    let group = Group { max_lines: 1, ..Group::default() };
+    type Change = fn(&mut World, Entity);
+    let changes: [(Change, Change); 2] = [
+        (
+            |world, table| _ = world.entity_mut(table).insert(Disabled),
+            |world, table| _ = world.entity_mut(table).remove::<Disabled>(),
+        ),
+        (
+            |world, table| _ = world.entity_mut(table).remove::<Group>(),
+            |world, table| {
+                _ = world.entity_mut(table).insert(Group { max_lines: 1, ..Group::default() });
+            },
+        ),
+    ];
+    for (leave, back) in changes {
+        let (mut app, table, _) = table(&engine(), group);
+        say(&mut app, table, "Odo?");
+        updates(&mut app, 3);
+        leave(app.world_mut(), table);
+        updates(&mut app, 30);
+        back(app.world_mut(), table);
+        say(&mut app, table, "Ada?");
+        silence(&mut app);
+        assert_eq!(heard(&app).lines.last().unwrap(), "Ada: Ada says a few words more.");
+    }
+    // A member that speaks moves to another table, and is asked there.
+    let (mut app, first, members) = table(&engine(), group);
+    let second = app.world_mut().spawn(group).id();
+    say(&mut app, first, "Odo?");
+    updates(&mut app, 3);
+    app.world_mut().entity_mut(members[1]).insert(MemberOf(second));
+    say(&mut app, second, "Odo?");
+    run_until(&mut app, |app| heard(app).silences >= 2);
+    say(&mut app, first, "Greta?");
+    silence(&mut app);
+    let of_odo = heard(&app).lines.iter().filter(|line| line.starts_with("Odo:")).count();
+    assert_eq!(of_odo, 2, "{:?}", heard(&app).lines);
+}
+
+#[test]
+fn a_game_may_answer_each_silence() {
+    let (mut app, table, members) =
+        table(&ScriptedEngine::new(|_, _| String::new()), Group::default());
+    for member in members {
+        app.world_mut().despawn(member);
+    }
+    app.add_observer(|silent: On<GroupSilent>, mut commands: Commands| {
+        commands.trigger(GroupSay::new(silent.group, "Alice", "Anybody?"));
+    });
+    say(&mut app, table, "Anybody?");
+    updates(&mut app, 20);
+    assert_eq!(heard(&app).silences, 20, "one in each frame");
+}
+
+#[test]
+fn equal_and_empty_names_silence_nobody() {
+    let engine = ScriptedEngine::new(|_, _| ":) Hello there, my friend.".to_owned());
+    let group = Group { max_lines: 1, ..Group::default() };
+    let (mut app, table, members) = table(&engine, group);
+    for member in &members[..2] {
+        app.world_mut().entity_mut(*member).insert(Name::new("Guard"));
+    }
+    for (name, text) in [("", "Guard!"), (" \n", "Ada!"), ("Ada", "Ada!")] {
+        let lines = heard(&app).lines.len();
+        app.world_mut().trigger(GroupSay::new(table, name, text));
+        silence(&mut app);
+        assert_eq!(heard(&app).lines.len(), lines + 2, "{:?}", heard(&app).lines);
+    }
+    // With its own name in front.
+    let engine = ScriptedEngine::new(|_, _| "Guard: Hello there, my friend.".to_owned());
+    let (mut app, table, members) =
+        self::table(&engine, Group { begins_with_name: false, ..group });
+    for member in members {
+        app.world_mut().entity_mut(member).insert(Name::new("Guard"));
+    }
+    app.world_mut().trigger(GroupSay::new(table, "Guard", "Hello!"));
+    silence(&mut app);
+    assert_eq!(heard(&app).lines[1], "Guard: Hello there, my friend.");
+}
+
+#[test]
+fn a_question_that_is_asked_again_is_answered_again() {
+    let engine = ScriptedEngine::new(|_, _| "Ha ha! A sword costs 40 silver.".to_owned());
+    let (mut app, table, _) = table(&engine, Group { max_lines: 1, ..Group::default() });
+    for _ in 0..3 {
+        say(&mut app, table, "Greta, what does a sword cost?");
+        silence(&mut app);
+        assert_eq!(heard(&app).lines.last().unwrap(), "Greta: Ha ha! A sword costs 40 silver.");
+    }
+}
+
+#[test]
+fn a_line_that_was_suppressed_is_not_memorized() {
+    let replies = AtomicUsize::new(0);
+    let engine = ScriptedEngine::new(move |_, _| match replies.fetch_add(1, Ordering::Relaxed) {
+        0..3 => "Did you see the smoke over the mill?".to_owned(),
+        _ => "I have no idea what it was.".to_owned(),
+    });
+    let (mut app, table, members) = table(&engine, Group { max_lines: 2, ..Group::default() });
+    app.add_plugins(WallaMemoryPlugin::default().without_embedding_model());
+    for member in &members {
+        app.world_mut().entity_mut(*member).insert(Memorizes::default());
+    }
+    say(&mut app, table, "Greta, what is new?");
+    silence(&mut app);
+    updates(&mut app, 3);
+    let smoke = |member: Entity| {
+        let memory = app.world().get::<AgentMemory>(member).unwrap();
+        memory.iter().filter(|(_, entry)| entry.text.contains("I said: \"Did you")).count()
+    };
+    assert_eq!(members.iter().map(|member| smoke(*member)).sum::<usize>(), 1, "Greta's alone");
+}
+
+#[test]
+fn groups_do_not_hang_in_random_evenings() {
+    for seed in 0..30 {
+        let mut dice = Dice::new(seed);
+        let engine = ScriptedEngine::new(|persona, heard| match heard.len() % 6 {
+            0 => String::new(),
+            1 => "*nods*".to_owned(),
+            2 => "Alice: hm. Well, yes, it is so".to_owned(),
+            3 => "Did you see the smoke over the mill? Yes".to_owned(),
+            4 => format!("Odo: I see {persona}"),
+            _ => format!("{persona}: I see it. And more words about it"),
+        });
+        let engine = engine.acting(|_, heard| {
+            let calls = (heard.len() % 4 == 0).then(|| ("hand".to_owned(), "{}".to_owned()));
+            calls.into_iter().collect()
+        });
+        let group = Group { interrupts: seed % 2 == 0, ..Group::default() };
+        let (mut app, table, mut members) = table(&engine, group);
+        app.add_observer(|call: On<AgentCalled>, mut commands: Commands| {
+            let text = "Bought it.".into();
+            commands.trigger(ActionResult { agent: call.agent, id: call.call.id, text });
+        });
+        let parts = || (AgentActions::new().allow::<Hand>(), AgentCues(Cues::new()));
+        for member in &members {
+            app.world_mut().entity_mut(*member).insert(parts());
+        }
+        for _ in 0..15 {
+            let place = dice.throw(4) as usize;
+            let member = members[place];
+            match dice.throw(12) {
+                0..=2 => {
+                    let texts =
+                        ["Odo?", "What is new here today?", "", "Greta, Ada and so on", "abcd"];
+                    say(&mut app, table, texts[dice.throw(5) as usize]);
+                }
+                3 => ask(&mut app, member, "a direct question"),
+                4 => app.world_mut().trigger(Cancel::new(member)),
+                5 => app.world_mut().get_mut::<Conversation>(member).unwrap().clear(),
+                6 => {
+                    app.world_mut().despawn(member);
+                    let name = NAMES[place];
+                    let agent = (Name::new(name), Agent::persona(name), MemberOf(table), parts());
+                    members[place] = app.world_mut().spawn(agent).id();
+                }
+                7 => app.world_mut().trigger(Ask::again(member)),
+                8 => {
+                    _ = app
+                        .world_mut()
+                        .entity_mut(member)
+                        .remove::<MemberOf>()
+                        .insert(MemberOf(table));
+                }
+                9 => {
+                    app.world_mut()
+                        .get_mut::<Conversation>(member)
+                        .unwrap()
+                        .overhear("Bob", "psst");
+                }
+                _ => {}
+            }
+            updates(&mut app, dice.throw(6) as usize);
+        }
+        updates(&mut app, 50);
+        say(&mut app, table, "So, what now, all of you?");
+        let silences = heard(&app).silences;
+        let is_silent = (0..400).any(|_| {
+            app.update();
+            heard(&app).silences > silences
+        });
+        assert!(is_silent, "seed {seed}: {:?}", heard(&app).lines);
+    }
 }

@@ -1,5 +1,7 @@
 //! `walla evaluate`: its card of the demo model, and its refusals.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::command::{run, scratch, tiny, walla};
@@ -59,6 +61,17 @@ fn the_demo_model_answers_from_its_memory() {
     let own = &card["sections"][0];
     assert!(own["of"] == 36 && own["right"].as_u64().unwrap() >= 30, "{own:#}");
     assert!(card["speed"].is_null());
+}
+
+#[test]
+fn a_closed_output_does_not_cost_the_measurements() {
+    let path = scratch("closed.json");
+    let mut command = walla(&["evaluate", "--parts", "refusals", "--json", &path]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    child.wait().unwrap();
+    let card: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(card["sections"].is_array());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use walla_grammar::Constraint;
-use walla_model::chat::{Message, Role};
+use walla_model::chat::{Message, Role, name_line};
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
@@ -70,6 +70,16 @@ pub struct Turn {
     pub name: Option<Arc<str>>,
 }
 
+/// A name as the prompt has it; an empty one is none.
+fn name_of(name: Arc<str>) -> Option<Arc<str>> {
+    let line = name_line(&name);
+    match &*line {
+        "" => None,
+        line if line == &*name => Some(name),
+        line => Some(line.into()),
+    }
+}
+
 impl Turn {
     /// A turn that is not linked with a call.
     #[must_use]
@@ -77,10 +87,11 @@ impl Turn {
         Self { speaker, text: text.into(), call: None, name: None }
     }
 
-    /// A user turn of a speaker with a name: said to the agent, or overheard by it.
+    /// A user turn of a speaker with a name: said to the agent, or overheard by it. A name has one
+    /// line of at most [`MAX_NAME_BYTES`](walla_model::chat::MAX_NAME_BYTES) bytes: others are cut.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>, text: impl Into<String>) -> Self {
-        Self { name: Some(name.into()), ..Self::new(Speaker::User, text) }
+        Self { name: name_of(name.into()), ..Self::new(Speaker::User, text) }
     }
 
     /// Its text.
@@ -396,7 +407,10 @@ impl Prompt {
     /// As [`Chat`](Self::Chat), of a speaker with a [name](Turn::name).
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>, text: impl Into<String>) -> Self {
-        Self::Named(Box::new(NamedText { name: name.into(), text: text.into() }))
+        match name_of(name.into()) {
+            Some(name) => Self::Named(Box::new(NamedText { name, text: text.into() })),
+            None => Self::Chat(text.into()),
+        }
     }
 
     /// The ask with this question; without one, the agent continues its conversation.

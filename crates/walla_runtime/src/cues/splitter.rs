@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use super::{Cue, Cues, MAX_CUE_BYTES, UnknownCues, is_wide};
+use crate::api::FinishReason;
 
 /// Separates the cues of a reply from its speech while it is generated. The result does not depend
 /// on how the text was cut into pieces.
@@ -124,6 +125,34 @@ impl CueSplitter {
     pub fn finish(&mut self, mut say: impl FnMut(CuePiece<'_>)) {
         self.open.clear();
         self.release(&mut say);
+    }
+
+    /// As [`finish`](Self::finish), for a reply that has ended for this reason. If it was cut off, a
+    /// direction that has begun is removed, unless unknown directions are kept.
+    pub fn finish_as(&mut self, cues: &Cues, reason: FinishReason, say: impl FnMut(CuePiece<'_>)) {
+        let is_cut = match reason {
+            FinishReason::EndOfTurn
+            | FinishReason::Stop { .. }
+            | FinishReason::StopToken
+            | FinishReason::CallLimit
+            | FinishReason::Scored => false,
+            FinishReason::Length
+            | FinishReason::ReasoningLength
+            | FinishReason::ContextFull
+            | FinishReason::Cancelled
+            | FinishReason::TimedOut => true,
+        };
+        let begun = self.open.iter().find(|open| self.is_possible(open));
+        let has_text = |open: &&Open| self.held.len() > open.text;
+        if let Some(&Open { at, .. }) = begun.filter(has_text)
+            && is_cut
+            && cues.unknown == UnknownCues::Drop
+        {
+            self.found.iter_mut().filter(|its| its.at > at).for_each(|its| its.at = at);
+            self.held.truncate(at);
+            self.remove_to(self.spoken_bytes + at);
+        }
+        self.finish(say);
     }
 
     /// Begins another reply, and drops text that was held back.

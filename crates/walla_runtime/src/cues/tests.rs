@@ -122,6 +122,47 @@ fn the_instruction_names_the_words_of_the_cues() {
     assert_eq!(Cues::new().instruction(), None);
 }
 
+#[test]
+fn words_that_cannot_be_cues_are_neither_asked_for_nor_allowed() {
+    let long = "long ".repeat(14);
+    let words = [
+        "3 cheers",
+        "smiles ",
+        "smiles (sadly)",
+        "😀",
+        "a\nb",
+        &long,
+        "'sighs'",
+        "…",
+        "_smiles_",
+        "",
+    ];
+    for word in words {
+        let cues = Cues::new().with_cue("smile", [word]);
+        assert_eq!(
+            cues.instruction().as_deref().map(|its| its.ends_with(": *smile*.")),
+            Some(true)
+        );
+        assert_eq!(cues.constraint(), Cues::new().with_cue("smile", [""; 0]).constraint());
+    }
+    let none = Cues::new().with_cue("😀", [""; 0]);
+    assert_eq!(none.instruction(), None);
+    assert_eq!(none.constraint(), Cues::new().constraint());
+}
+
+#[test]
+fn a_reply_that_was_cut_off_in_a_direction_has_no_part_of_it() {
+    let of = |text, reason| Cues::new().of_reply(text, reason).0;
+    for reason in [FinishReason::Cancelled, FinishReason::Length, FinishReason::TimedOut] {
+        assert_eq!(of("Well. *wipes her", reason), "Well. ");
+        assert_eq!(of("Well (he (sighs) and", reason), "Well ");
+        assert_eq!(of("Well. 2 * 3 (", reason), "Well. 2 * 3 (");
+    }
+    assert_eq!(of("Well. *wipes her", FinishReason::EndOfTurn), "Well. *wipes her");
+    let known = Cues::new().with_cue("smile", ["smiles"]).unknown(UnknownCues::Keep);
+    assert_eq!(known.of_reply("Well (I", FinishReason::Length).0, "Well (I");
+}
+
 /// The definition, on the whole text and without a stack: the earliest closing mark ends the
 /// nearest direction that has only text behind its mark.
 struct Definition {

@@ -49,11 +49,13 @@ async fn evaluate(arguments: &Evaluate) -> Result<(), Failure> {
     let size = (AGENTS as u32, CONTEXT_TOKENS);
     let engine = load::engine(model, &arguments.engine, size, template, None).await?;
     let card = load::until_done(&engine, card(&engine, arguments)).await?;
-    card.print(&mut std::io::stdout().lock())?;
-    let Some(target) = target else { return Ok(()) };
-    let mut output = target.create()?;
-    let written = writeln!(output.file, "{:#}", card.to_json()).and_then(|()| output.finish());
-    written.map_err(|error| target.failed(&error))
+    // Before the table: a closed output ends the program, and the measurements took minutes.
+    if let Some(target) = target {
+        let mut output = target.create()?;
+        let written = writeln!(output.file, "{:#}", card.to_json()).and_then(|()| output.finish());
+        written.map_err(|error| target.failed(&error))?;
+    }
+    card.print(&mut std::io::stdout().lock())
 }
 
 async fn card(engine: &Engine, arguments: &Evaluate) -> Result<report::Card, Failure> {
