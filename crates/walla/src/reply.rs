@@ -175,8 +175,8 @@ impl Reply {
     /// [`finish`](Self::finish) return speech alone, and [`cues`](Self::cues) has the cues with
     /// their places in it. [`next_event`](Self::next_event) and the conversation have the text as
     /// the model wrote it; [`spoken_reply_bytes`](Self::spoken_reply_bytes) converts places. Call
-    /// it before the first part of the reply is taken, and then use `next` or `next_event`, not both:
-    /// text that was taken otherwise is in no place.
+    /// it before the first part of the reply is taken, and then use `next` or `next_event`, not
+    /// both: text that was taken otherwise is in no place.
     ///
     /// # Examples
     /// ```no_run

@@ -127,8 +127,8 @@ impl CueSplitter {
         self.release(&mut say);
     }
 
-    /// As [`finish`](Self::finish), for a reply that has ended for this reason. If it was cut off, a
-    /// direction that has begun is removed, unless unknown directions are kept.
+    /// As [`finish`](Self::finish), for a reply that has ended for this reason. If it was cut off,
+    /// a direction that has begun is removed, unless unknown directions are kept.
     pub fn finish_as(&mut self, cues: &Cues, reason: FinishReason, say: impl FnMut(CuePiece<'_>)) {
         let is_cut = match reason {
             FinishReason::EndOfTurn
