@@ -314,7 +314,7 @@ fn go_on(mut groups: Groups, mut due: Local<Vec<Entity>>) {
         if talk.turn.take_if(is_over).is_some() {
             groups.commands.trigger(GroupSilent { group });
         }
-        // A group that is disabled goes on when it is enabled.
+        // A disabled group continues when it is enabled.
         if talk.is_due && groups.groups.contains(group) {
             talk.is_due = false;
             due.push(group);

@@ -47,12 +47,12 @@ struct Made {
     reply: Option<ReplyId>,
 }
 
-/// What has changed in a conversation.
+/// Changes of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Turns that were pushed.
     pub pushed: usize,
-    /// A reply of which less was heard than its entry has. The entry was removed.
+    /// A reply that was heard in part. Its entry was removed.
     pub shortened: Option<ReplyId>,
 }
 

@@ -323,7 +323,7 @@ struct Hand {}
 #[derive(Resource, Default)]
 struct Calls(Vec<AgentCalled>);
 
-/// A table whose first member calls an action when it hears of a nail, and says `reply` with it.
+/// A table whose first member answers a line about a nail with a call and with `reply`.
 fn shop(reply: &'static str) -> (App, Entity, Vec<Entity>) {
     let engine = ScriptedEngine::new(move |_, heard| match heard {
         "Bought." => "The nail is yours now.".to_owned(),
@@ -356,7 +356,7 @@ fn a_call_of_another_ask_is_no_call_of_the_turn() {
     run_until(&mut app, |app| log(app).ends() == 1);
     ask(&mut app, members[0], "a nail!");
     run_until(&mut app, |app| log(app).ends() == 2);
-    // Greta waits for results, which do not come; the table goes on with the next line.
+    // Greta waits for results, which do not come; the next line is answered.
     say(&mut app, table, "Odo?");
     silence(&mut app);
     assert_eq!(heard(&app).lines.last().unwrap(), "Odo: Yes, of course, my dear.");
