@@ -210,18 +210,13 @@ fn memorize_reply(
     let spoken = spoken.as_deref().unwrap_or(reply).trim();
     let agent = (agent, name.map(Name::as_str));
     let named = question.and_then(|turn| turn.name.as_deref());
-    let text = if !spoken.is_empty() {
-        let turn = MemoryTurn::of(agent, question.map(Turn::text), spoken);
-        (texts.exchange)(&MemoryTurn { speaker, speaker_name: named.or(speaker_name), ..turn })
-    } else if let Some(question) = question.filter(|_| !reply.is_empty()) {
-        // The agent has answered with a gesture alone.
-        let turn = MemoryTurn::of(agent, None, question.text());
-        let speaker_name = named.or(speaker_name).or(Some("The player"));
-        (texts.observation)(&MemoryTurn { speaker, speaker_name, ..turn })
-    } else {
-        None
-    };
-    if let Some(text) = text
+    // A reply without words answers a question if it has cues.
+    if spoken.is_empty() && (question.is_none() || reply.is_empty()) {
+        return;
+    }
+    let turn = MemoryTurn::of(agent, question.map(Turn::text), spoken);
+    let turn = MemoryTurn { speaker, speaker_name: named.or(speaker_name), ..turn };
+    if let Some(text) = (texts.exchange)(&turn)
         && let Some(id) = memorize(&mut memory, &text, EXCHANGE_TAG, memorizes.importance, now)
     {
         let turns = question.cloned().into_iter().chain([Turn::new(Speaker::Agent, reply)]);

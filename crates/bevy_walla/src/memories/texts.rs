@@ -18,7 +18,8 @@ pub struct MemoryTurn<'a> {
     pub speaker_name: Option<&'a str>,
     /// The question of an exchange, if there was one.
     pub question: Option<&'a str>,
-    /// The agent's reply, or the observation.
+    /// The agent's reply, or the observation. Empty: the agent has answered the question with
+    /// [cues](crate::AgentCues) alone.
     pub text: &'a str,
 }
 
@@ -52,7 +53,8 @@ impl<'a> MemoryTurn<'a> {
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct MemoryTexts {
     /// The text of an exchange. Default: `The player said: "…" I said: "…"`, with the name of
-    /// [another speaker](crate::Ask::with_speaker) in place of the player, or `Someone`.
+    /// [another speaker](crate::Ask::with_speaker) in place of the player, or `Someone`; without
+    /// `I said` if the reply has no words.
     pub exchange: fn(&MemoryTurn<'_>) -> Option<String>,
     /// The text of an observation. Default: the observation, or `Odo said: "…"` of an overheard
     /// turn.
@@ -66,6 +68,7 @@ impl Default for MemoryTexts {
                 let stranger = if speaker.is_some() { "Someone" } else { "The player" };
                 let speaker = speaker_name.unwrap_or(stranger);
                 Some(match question {
+                    Some(question) if text.is_empty() => format!("{speaker} said: \"{question}\""),
                     Some(question) => format!("{speaker} said: \"{question}\" I said: \"{text}\""),
                     None => format!("I said: \"{text}\""),
                 })

@@ -8,7 +8,7 @@ use bevy_walla::ask::Cancel;
 use bevy_walla::conversation::{Speaker, Turn};
 use bevy_walla::cues::{AgentCues, Cues, ReplyCue, UnknownCues};
 use bevy_walla::engines::EngineSet;
-use bevy_walla::memories::{AgentMemory, Memorizes};
+use bevy_walla::memories::{AgentMemory, Memorizes, MemoryTexts};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -182,13 +182,23 @@ fn memories_have_no_cues() {
 
 #[test]
 fn a_question_that_a_gesture_answers_is_remembered() {
-    let (mut app, greta) = greta("*nods*", Cues::new());
-    app.add_plugins(WallaMemoryPlugin::default().without_embedding_model());
-    app.world_mut().entity_mut(greta).insert(Memorizes::default());
-    ask(&mut app, greta, "The key is under the mat.");
-    run_until(&mut app, |app| log(app).ends() == 1);
-    updates(&mut app, 3);
-    assert_eq!(memories(&app, greta), ["The player said: \"The key is under the mat.\""]);
+    let in_german = MemoryTexts {
+        exchange: |turn| Some(format!("Der Spieler: „{}“ {:?}", turn.question?, turn.text)),
+        ..MemoryTexts::default()
+    };
+    for (texts, expected) in [
+        (MemoryTexts::default(), "The player said: \"The key is under the mat.\""),
+        (in_german, "Der Spieler: „The key is under the mat.“ \"\""),
+    ] {
+        let (mut app, greta) = greta("*nods*", Cues::new());
+        app.add_plugins(WallaMemoryPlugin::default().without_embedding_model());
+        app.insert_resource(texts);
+        app.world_mut().entity_mut(greta).insert(Memorizes::default());
+        ask(&mut app, greta, "The key is under the mat.");
+        run_until(&mut app, |app| log(app).ends() == 1);
+        updates(&mut app, 3);
+        assert_eq!(memories(&app, greta), [expected]);
+    }
 }
 
 fn memories(app: &App, agent: Entity) -> Vec<String> {
