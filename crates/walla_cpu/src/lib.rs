@@ -39,6 +39,7 @@
 //! bit-identical alone and in any batch.
 
 mod backend;
+pub mod budget;
 mod cache;
 mod check;
 mod command;

@@ -38,7 +38,6 @@
 
 #[doc(hidden)]
 pub mod answer;
-mod budget;
 mod embedder;
 mod error;
 mod load;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use walla_cpu::budget::Grants;
 use walla_types::Mark;
 
 use crate::answer::{Answer, answer};
-use crate::budget::Grants;
 use crate::error::{Refused, TrySubmitError};
 use crate::options::{EmbedderOptions, Purpose};
 use crate::pending::{Outcome, Pending};

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use walla_cpu::budget::{Account, OwnFrames};
 use walla_types::TokenId;
 
-use crate::budget::{Account, OwnFrames};
 use crate::error::EmbedError;
 use crate::model::{Model, Tokens};
 use crate::queue::{Request, Shared};

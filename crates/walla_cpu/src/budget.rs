@@ -1,4 +1,5 @@
-//! Limits computing time per frame.
+//! Limits the computing time per frame of threads that work beside an engine: of embedders and of
+//! voices.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ const FRAME_TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_hou
 
 /// Settings and frames of the host.
 #[derive(Debug)]
-pub(crate) struct Grants {
+pub struct Grants {
     /// Nanoseconds per frame, or [`NONE`].
     budget_nanos: AtomicU64,
     /// Nanoseconds between frames that the thread grants itself, or [`NONE`].
@@ -21,7 +22,9 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    pub(crate) fn new(budget: Option<Duration>) -> Self {
+    /// With time per frame; `None`: without a limit.
+    #[must_use]
+    pub fn new(budget: Option<Duration>) -> Self {
         let grants = Self {
             budget_nanos: AtomicU64::new(NONE),
             frame_nanos: AtomicU64::new(NONE),
@@ -31,16 +34,19 @@ impl Grants {
         grants
     }
 
-    pub(crate) fn set(&self, budget: Option<Duration>) {
+    /// Changes the time per frame.
+    pub fn set(&self, budget: Option<Duration>) {
         store(&self.budget_nanos, budget);
     }
 
-    pub(crate) fn set_frame_time(&self, time: Option<Duration>) {
+    /// Sets the time between frames that the thread grants itself; `None`: the host grants them.
+    pub fn set_frame_time(&self, time: Option<Duration>) {
         let [min, max] = FRAME_TIMES;
         store(&self.frame_nanos, time.map(|time| time.clamp(min, max)));
     }
 
-    pub(crate) fn frame(&self) {
+    /// Grants a frame.
+    pub fn frame(&self) {
         self.frames.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -66,14 +72,14 @@ fn load(setting: &AtomicU64) -> Option<Duration> {
 
 /// Frames that the thread grants itself while it has work.
 #[derive(Debug, Default)]
-pub(crate) struct OwnFrames {
+pub struct OwnFrames {
     last: Option<Instant>,
 }
 
 impl OwnFrames {
     /// Grants a frame if the time for it has come. Returns the time until the next one; `None`: the
     /// host grants frames.
-    pub(crate) fn grant(&mut self, grants: &Grants) -> Option<Duration> {
+    pub fn grant(&mut self, grants: &Grants) -> Option<Duration> {
         // Without a budget there is nothing to wait for, and zero is a pause.
         grants.budget().filter(|budget| !budget.is_zero())?;
         let time = grants.frame_time()?;
@@ -90,7 +96,7 @@ impl OwnFrames {
 
 /// The thread's account: time of the current frame that is left, less the debt of earlier batches.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub struct Account {
     frames_seen: u64,
     left_nanos: i128,
     /// Estimated nanoseconds of a token.
@@ -100,7 +106,7 @@ pub(crate) struct Account {
 impl Account {
     /// Tokens that the next batch may have: `None` without a limit, 0 if it must wait for a frame.
     /// A positive number may be less than the next text has; it runs all the same.
-    pub(crate) fn tokens(&mut self, grants: &Grants) -> Option<usize> {
+    pub fn tokens(&mut self, grants: &Grants) -> Option<usize> {
         let frames = grants.frames.load(Ordering::Relaxed);
         let granted = frames.wrapping_sub(self.frames_seen);
         self.frames_seen = frames;
@@ -122,7 +128,7 @@ impl Account {
     }
 
     /// Deducts a batch.
-    pub(crate) fn spend(&mut self, tokens: usize, time: Duration, grants: &Grants) {
+    pub fn spend(&mut self, tokens: usize, time: Duration, grants: &Grants) {
         let sample = time.as_nanos() as f64 / tokens.max(1) as f64;
         let is_first = self.token_nanos <= 0.0;
         self.token_nanos = if is_first { sample } else { 0.8 * self.token_nanos + 0.2 * sample };

@@ -1,0 +1,609 @@
+//! What a microphone hears: from a stream of samples to texts.
+//!
+//! ```text
+//! audio thread: Microphone::push ──▶ queue of blocks ──▶ thread: rate, activity, segments, text
+//! host: Ear::try_event ◀── queue of events ◀──┘
+//! ```
+//!
+//! Rules:
+//! 1. The microphone never waits: blocks that find no room are counted and reported.
+//! 2. The thread recognises an utterance when its speaker has been silent for a moment
+//!    ([`EarOptions::eager_silence`]). If the speaker goes on, that text becomes a partial one;
+//!    otherwise it is the final one, and is there when the utterance ends.
+//! 3. Each utterance has exactly one end: a final text or a reason why there is none.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::ArrayQueue;
+
+use crate::engine::VoiceEngine;
+use crate::error::VoiceError;
+use crate::mouth::guarded;
+use crate::recognizer::{
+    HEARING_RATE, Recognition, RecognizeOptions, SpeechRecognizer, Transcript, VoiceActivity,
+};
+use crate::resample::Resampler;
+use crate::segments::{Change, SegmentOptions, Segments};
+use crate::timing::duration;
+
+/// Samples of a block of the queue.
+const BLOCK: usize = 512;
+/// Blocks of the queue: 5 s at 48,000 samples a second.
+const BLOCKS: usize = 480;
+/// Events that the host has not taken.
+const MAX_EVENTS: usize = 256;
+/// Utterances that wait for their text.
+const MAX_WAITING: usize = 8;
+/// Rates that a microphone may have.
+const RATES: std::ops::RangeInclusive<u32> = 4_000..=384_000;
+
+/// Settings of an [`Ear`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarOptions {
+    /// When an utterance begins and ends.
+    pub segments: SegmentOptions,
+    /// Silence after which the text is recognised in advance. Default 160 ms. `None`: when the
+    /// utterance has ended, which costs less work and answers later.
+    pub eager_silence: Option<Duration>,
+    /// Time between partial texts while someone speaks. Default 1 s; `None`: no partial texts.
+    pub partial_every: Option<Duration>,
+    /// Texts with a lower mean log-probability are dropped: mostly noise. Default -1.
+    pub min_log_probability: f32,
+    /// Settings of the recogniser.
+    pub recognize: RecognizeOptions,
+}
+
+impl Default for EarOptions {
+    fn default() -> Self {
+        Self {
+            segments: SegmentOptions::default(),
+            eager_silence: Some(Duration::from_millis(160)),
+            partial_every: Some(Duration::from_secs(1)),
+            min_log_probability: -1.0,
+            recognize: RecognizeOptions::default(),
+        }
+    }
+}
+
+/// What an ear has heard. Times count from the first sample of the microphone.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EarEvent {
+    /// Someone begins to speak.
+    Begun {
+        /// When.
+        at: Duration,
+    },
+    /// What was said so far. Replaces earlier partial texts.
+    Partial {
+        /// The text.
+        text: String,
+    },
+    /// What was said.
+    Final {
+        /// The text.
+        transcript: Transcript,
+        /// Begin of the utterance, with the sound before it.
+        start: Duration,
+        /// End of the utterance, with the silence behind it.
+        end: Duration,
+    },
+    /// An utterance has no text.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+    },
+    /// Samples of the microphone were lost, because the thread did not take them in time.
+    Lost {
+        /// Their number, at the microphone's rate.
+        samples: u64,
+    },
+    /// The recogniser or the detector failed. The next utterance is tried again.
+    Failed(VoiceError),
+}
+
+/// Why an utterance has no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// Shorter than [`SegmentOptions::min_speech`].
+    Short,
+    /// The recogniser has found no words.
+    NoWords,
+    /// The text is not probable: [`EarOptions::min_log_probability`].
+    Unclear,
+    /// Too many utterances wait.
+    Full,
+    /// The recogniser failed: an [`EarEvent::Failed`] precedes.
+    Failed,
+}
+
+/// Texts of a microphone, on the side of the game.
+#[derive(Debug)]
+pub struct Ear {
+    shared: Arc<Shared>,
+    engine: VoiceEngine,
+}
+
+impl Ear {
+    /// The next event.
+    pub fn try_event(&mut self) -> Option<EarEvent> {
+        let lost = self.shared.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            return Some(EarEvent::Lost { samples: lost });
+        }
+        let event = self.shared.events.pop();
+        if event.is_some() && self.shared.events.len() + 1 == MAX_EVENTS {
+            self.engine.wake();
+        }
+        event
+    }
+
+    /// As [`try_event`](Self::try_event), for a task that waits for one. `None`: the microphone was
+    /// dropped and all is recognised, or the thread has ended.
+    pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<EarEvent>> {
+        self.shared.waker.register(context.waker());
+        match self.try_event() {
+            Some(event) => Poll::Ready(Some(event)),
+            None if self.shared.ended.load(Ordering::SeqCst) => Poll::Ready(self.try_event()),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Whether nothing more will come: the microphone was dropped and all events were taken.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::SeqCst) && self.shared.events.is_empty()
+    }
+
+    /// Whether someone speaks at this moment.
+    #[must_use]
+    pub fn is_speech(&self) -> bool {
+        self.shared.is_speech.load(Ordering::Relaxed)
+    }
+
+    /// While it is muted, the ear hears silence: for the time of the program's own speech.
+    pub fn set_muted(&self, is_muted: bool) {
+        self.shared.is_muted.store(is_muted, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        self.engine.wake();
+    }
+}
+
+/// The samples of an [`Ear`]: for the thread that records. It never waits.
+#[derive(Debug)]
+pub struct Microphone {
+    shared: Arc<Shared>,
+    engine: VoiceEngine,
+}
+
+impl Microphone {
+    /// Hears samples: mono, from -1 to 1, in a block of any length. Samples that are not finite are
+    /// silence. Rates outside of 4,000 to 384,000 a second are ignored.
+    pub fn push(&mut self, samples: &[f32], sample_rate: u32) {
+        if !RATES.contains(&sample_rate) {
+            return;
+        }
+        for part in samples.chunks(BLOCK) {
+            let mut block = Block { sample_rate, length: part.len(), samples: [0.0; BLOCK] };
+            for (to, from) in block.samples.iter_mut().zip(part) {
+                *to = if from.is_finite() { from.clamp(-1.0, 1.0) } else { 0.0 };
+            }
+            if self.shared.blocks.push(block).is_err() {
+                self.shared.lost.fetch_add(part.len() as u64, Ordering::Relaxed);
+            }
+        }
+        self.engine.wake();
+    }
+
+    /// Room for samples: as many are taken without a loss.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        (BLOCKS - self.shared.blocks.len().min(BLOCKS)) * BLOCK
+    }
+}
+
+impl Drop for Microphone {
+    fn drop(&mut self) {
+        self.shared.has_microphone.store(false, Ordering::SeqCst);
+        self.engine.wake();
+    }
+}
+
+/// Samples of the microphone.
+#[derive(Debug)]
+struct Block {
+    sample_rate: u32,
+    length: usize,
+    samples: [f32; BLOCK],
+}
+
+/// State that host, thread and microphone share.
+#[derive(Debug)]
+struct Shared {
+    blocks: ArrayQueue<Block>,
+    events: ArrayQueue<EarEvent>,
+    waker: AtomicWaker,
+    lost: AtomicU64,
+    is_muted: AtomicBool,
+    is_speech: AtomicBool,
+    has_microphone: AtomicBool,
+    /// The host has dropped the ear.
+    is_closed: AtomicBool,
+    /// The thread will send no more events.
+    ended: AtomicBool,
+}
+
+/// An ear, its microphone, and their part of the thread.
+pub(crate) fn new(
+    recognizer: Arc<dyn SpeechRecognizer>,
+    activity: Box<dyn VoiceActivity>,
+    options: EarOptions,
+    engine: VoiceEngine,
+) -> Result<(Ear, Microphone, Job), VoiceError> {
+    let longest = duration(recognizer.max_samples() as u64, HEARING_RATE);
+    let length = options.segments.max_length;
+    if length > longest || length < Duration::from_secs(1) {
+        let value = format!("{length:?}");
+        let expected = "1 s to the longest recording of the recogniser";
+        return Err(VoiceError::Option { name: "max_length", value, expected });
+    }
+    let frame = activity.frame_samples();
+    if !(16..=HEARING_RATE as usize).contains(&frame) {
+        let value = frame.to_string();
+        let (name, expected) = ("frame_samples", "16 to 16,000");
+        return Err(VoiceError::Option { name, value, expected });
+    }
+    let shared = Arc::new(Shared {
+        blocks: ArrayQueue::new(BLOCKS),
+        events: ArrayQueue::new(MAX_EVENTS),
+        waker: AtomicWaker::new(),
+        lost: AtomicU64::new(0),
+        is_muted: AtomicBool::new(false),
+        is_speech: AtomicBool::new(false),
+        has_microphone: AtomicBool::new(true),
+        is_closed: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
+    });
+    let ear = Ear { shared: Arc::clone(&shared), engine: engine.clone() };
+    let microphone = Microphone { shared: Arc::clone(&shared), engine };
+    let segments = Segments::new(options.segments.clone());
+    let job = Job {
+        shared,
+        recognizer,
+        activity,
+        options,
+        resampler: None,
+        samples: Vec::new(),
+        segments,
+        events: VecDeque::new(),
+        waiting: VecDeque::new(),
+        current: None,
+        eager: None,
+        recognized_at: 0,
+    };
+    Ok((ear, microphone, job))
+}
+
+/// The part of an ear that the thread has.
+#[derive(Debug)]
+pub(crate) struct Job {
+    shared: Arc<Shared>,
+    recognizer: Arc<dyn SpeechRecognizer>,
+    activity: Box<dyn VoiceActivity>,
+    options: EarOptions,
+    /// For the rate of the last block.
+    resampler: Option<(u32, Resampler)>,
+    /// Samples that are less than a frame.
+    samples: Vec<f32>,
+    segments: Segments,
+    /// Events for which the queue had no room.
+    events: VecDeque<EarEvent>,
+    /// Utterances that have ended.
+    waiting: VecDeque<Utterance>,
+    current: Option<Work>,
+    /// The text of the utterance that goes on, from a moment of silence.
+    eager: Option<Result<Transcript, VoiceError>>,
+    /// Samples of the utterance when its text was last recognised.
+    recognized_at: usize,
+}
+
+/// An utterance that has ended.
+#[derive(Debug)]
+struct Utterance {
+    samples: Vec<f32>,
+    span: [Duration; 2],
+    /// Its text, if it was recognised in advance.
+    text: Option<Result<Transcript, VoiceError>>,
+}
+
+/// A recognition in work.
+#[derive(Debug)]
+struct Work {
+    recognition: Box<dyn Recognition>,
+    purpose: Purpose,
+}
+
+#[derive(Debug)]
+enum Purpose {
+    /// Of the utterance that goes on.
+    Partial,
+    /// Of it, in a moment of silence: perhaps its end.
+    Eager,
+    /// Of an utterance that has ended.
+    Final([Duration; 2]),
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.shared.waker.wake();
+    }
+}
+
+impl Job {
+    /// Whether there is nothing more to do.
+    pub(crate) fn has_ended(&self) -> bool {
+        if self.shared.is_closed.load(Ordering::SeqCst) {
+            return true;
+        }
+        !self.shared.has_microphone.load(Ordering::SeqCst)
+            && self.shared.blocks.is_empty()
+            && self.waiting.is_empty()
+            && self.current.is_none()
+            && self.events.is_empty()
+            && !self.segments.is_speech()
+    }
+
+    /// Hears what the microphone has sent. Returns whether there was something.
+    pub(crate) fn hear(&mut self) -> bool {
+        let mut has_heard = false;
+        // Behind a queue of events that nobody takes, samples wait, and are lost in the end.
+        while self.events.is_empty()
+            && let Some(block) = self.shared.blocks.pop()
+        {
+            has_heard = true;
+            self.block(&block);
+            self.send();
+        }
+        let has_microphone = self.shared.has_microphone.load(Ordering::SeqCst);
+        if !has_microphone && self.shared.blocks.is_empty() && self.segments.is_speech() {
+            // What is less than a frame still belongs to the utterance.
+            let frame = self.activity.frame_samples();
+            if !self.samples.is_empty() {
+                self.samples.resize(frame, 0.0);
+            }
+            self.frames();
+            if self.segments.is_speech() {
+                let change = self.segments.end();
+                self.change(change);
+            }
+        }
+        self.shared.is_speech.store(self.segments.is_speech(), Ordering::Relaxed);
+        self.send();
+        has_heard
+    }
+
+    fn block(&mut self, block: &Block) {
+        let rate = block.sample_rate;
+        if self.resampler.as_ref().is_none_or(|(of, _)| *of != rate) {
+            self.resampler = Some((rate, Resampler::new(rate, HEARING_RATE)));
+        }
+        let Some((_, resampler)) = &mut self.resampler else { return };
+        let first = self.samples.len();
+        let samples = block.samples.get(..block.length).unwrap_or_default();
+        resampler.push(samples, &mut self.samples);
+        if self.shared.is_muted.load(Ordering::Relaxed) {
+            self.samples.iter_mut().skip(first).for_each(|sample| *sample = 0.0);
+        }
+        self.frames();
+    }
+
+    /// Takes all complete frames.
+    fn frames(&mut self) {
+        let frame = self.activity.frame_samples();
+        let samples = std::mem::take(&mut self.samples);
+        let frames = samples.chunks_exact(frame);
+        self.samples = frames.remainder().to_vec();
+        for frame in frames {
+            let activity = &mut self.activity;
+            let probability = guarded(|| activity.push(frame)).unwrap_or_else(|error| {
+                self.events.push_back(EarEvent::Failed(error));
+                0.0
+            });
+            if let Some(change) = self.segments.push(frame, probability) {
+                self.change(change);
+            }
+            self.advance();
+        }
+    }
+
+    /// An utterance has begun or ended.
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Begun => {
+                (self.eager, self.recognized_at) = (None, 0);
+                let at = duration(self.segments.start(), HEARING_RATE);
+                self.events.push_back(EarEvent::Begun { at });
+            }
+            Change::Ended(samples) => {
+                let end = self.segments.start();
+                let start = end.saturating_sub(samples.len() as u64);
+                let span = [start, end].map(|at| duration(at, HEARING_RATE));
+                match &mut self.current {
+                    // It becomes the final text.
+                    Some(Work { purpose: purpose @ Purpose::Eager, .. }) => {
+                        *purpose = Purpose::Final(span);
+                        return;
+                    }
+                    // Its end comes too late.
+                    Some(Work { purpose: Purpose::Partial, .. }) => self.current = None,
+                    _ => {}
+                }
+                let text = self.eager.take();
+                if self.waiting.len() >= MAX_WAITING && text.is_none() {
+                    self.drop_utterance(DropReason::Full);
+                } else {
+                    self.waiting.push_back(Utterance { samples, span, text });
+                }
+            }
+            Change::Dropped => {
+                if self.current.as_ref().is_some_and(|work| !work.is_final()) {
+                    self.current = None;
+                }
+                self.drop_utterance(DropReason::Short);
+            }
+        }
+    }
+
+    /// Begins recognitions of the utterance that goes on.
+    fn advance(&mut self) {
+        if !self.segments.is_speech() {
+            return;
+        }
+        if self.segments.is_voiced() {
+            // The speaker goes on: what was recognised in advance is a partial text.
+            if let Some(Work { purpose: purpose @ Purpose::Eager, .. }) = &mut self.current {
+                *purpose = Purpose::Partial;
+            }
+            if let Some(Ok(transcript)) = self.eager.take() {
+                self.partial(transcript);
+            }
+        }
+        if self.current.is_some() || !self.waiting.is_empty() {
+            return;
+        }
+        let length = self.segments.samples().len();
+        let samples = |time: Duration| (time.as_secs_f64() * f64::from(HEARING_RATE)) as usize;
+        let is_due = |silence: Duration| self.segments.silence() >= samples(silence);
+        let new = length - self.recognized_at.min(length);
+        if self.options.eager_silence.is_some_and(is_due) {
+            // Once for each moment of silence.
+            if self.eager.is_none() && new > self.segments.silence() {
+                self.begin_running(Purpose::Eager);
+            }
+        } else if self.options.partial_every.is_some_and(|time| new >= samples(time))
+            && self.segments.is_voiced()
+        {
+            self.begin_running(Purpose::Partial);
+        }
+    }
+
+    /// Begins a recognition of the utterance that goes on.
+    fn begin_running(&mut self, purpose: Purpose) {
+        self.recognized_at = self.segments.samples().len();
+        let recognizer = Arc::clone(&self.recognizer);
+        let (samples, options) = (self.segments.samples(), &self.options.recognize);
+        match guarded(|| recognizer.begin(samples, options)) {
+            Ok(recognition) => self.current = Some(Work { recognition, purpose }),
+            Err(error) => self.events.push_back(EarEvent::Failed(error)),
+        }
+    }
+
+    fn partial(&mut self, transcript: Transcript) {
+        if !transcript.text.is_empty() {
+            self.events.push_back(EarEvent::Partial { text: transcript.text });
+        }
+    }
+
+    /// Time until the text of a recognition is needed, if there is one to do.
+    pub(crate) fn slack(&self) -> Option<Duration> {
+        let is_partial = |work: &Work| matches!(work.purpose, Purpose::Partial);
+        match &self.current {
+            Some(work) if is_partial(work) => Some(Duration::from_millis(300)),
+            Some(_) => Some(Duration::ZERO),
+            None => (!self.waiting.is_empty()).then_some(Duration::ZERO),
+        }
+    }
+
+    /// Does one piece of work.
+    pub(crate) fn step(&mut self) {
+        let Some(work) = &mut self.current else {
+            self.begin_final();
+            self.send();
+            return;
+        };
+        let result = guarded(|| work.recognition.step());
+        let result = match result {
+            Ok(None) => return,
+            Ok(Some(transcript)) => Ok(transcript),
+            Err(error) => Err(error),
+        };
+        match self.current.take().map(|work| work.purpose) {
+            Some(Purpose::Final(span)) => self.finish(result, span),
+            Some(Purpose::Eager) => self.eager = Some(result),
+            Some(Purpose::Partial) => match result {
+                Ok(transcript) => self.partial(transcript),
+                Err(error) => self.events.push_back(EarEvent::Failed(error)),
+            },
+            None => {}
+        }
+        self.send();
+    }
+
+    /// Begins with the next utterance that has ended.
+    fn begin_final(&mut self) {
+        let Some(Utterance { samples, span, text }) = self.waiting.pop_front() else { return };
+        if let Some(text) = text {
+            return self.finish(text, span);
+        }
+        let recognizer = Arc::clone(&self.recognizer);
+        match guarded(|| recognizer.begin(&samples, &self.options.recognize)) {
+            Ok(recognition) => {
+                self.current = Some(Work { recognition, purpose: Purpose::Final(span) });
+            }
+            Err(error) => self.finish(Err(error), span),
+        }
+    }
+
+    fn finish(&mut self, result: Result<Transcript, VoiceError>, [start, end]: [Duration; 2]) {
+        match result {
+            Err(error) => {
+                self.events.push_back(EarEvent::Failed(error));
+                self.drop_utterance(DropReason::Failed);
+            }
+            Ok(transcript) if transcript.text.is_empty() => {
+                self.drop_utterance(DropReason::NoWords)
+            }
+            Ok(transcript) if transcript.log_probability < self.options.min_log_probability => {
+                self.drop_utterance(DropReason::Unclear);
+            }
+            Ok(transcript) => self.events.push_back(EarEvent::Final { transcript, start, end }),
+        }
+    }
+
+    fn drop_utterance(&mut self, reason: DropReason) {
+        self.events.push_back(EarEvent::Dropped { reason });
+    }
+
+    /// Sends events as far as the queue has room.
+    pub(crate) fn send(&mut self) {
+        let mut has_sent = false;
+        while let Some(event) = self.events.pop_front() {
+            if let Err(event) = self.shared.events.push(event) {
+                self.events.push_front(event);
+                break;
+            }
+            has_sent = true;
+        }
+        if has_sent {
+            self.shared.waker.wake();
+        }
+    }
+}
+
+impl Work {
+    fn is_final(&self) -> bool {
+        matches!(self.purpose, Purpose::Final(_))
+    }
+}

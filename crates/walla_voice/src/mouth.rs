@@ -1,0 +1,599 @@
+//! Sentences of one character: from texts to a stream of samples.
+//!
+//! ```text
+//! host: say ──▶ queue of texts ──▶ thread: sound ──▶ ring of blocks ──▶ audio thread: read
+//! host: try_event ◀── queue of events ◀──┘            └── position, underruns ──▶ host
+//! ```
+//!
+//! Rules:
+//! 1. Sentences are spoken in order. Each one has exactly one last block in the ring and exactly
+//!    one last event, also if it was stopped or has failed.
+//! 2. The reader counts what was played, and nobody else: the position is exact.
+//! 3. A stop is a number: sentences before it are dropped by the thread, and their blocks by the
+//!    reader.
+//! 4. The thread makes a piece only if its blocks, and the events of a piece, have room.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::ArrayQueue;
+
+use crate::engine::VoiceEngine;
+use crate::error::VoiceError;
+use crate::synthesizer::{SpeakOptions, SpeechSynthesizer, Step, Utterance};
+use crate::timing::{Timing, duration};
+
+/// Samples of a block of the ring.
+const BLOCK: usize = 256;
+/// Events that the host has not taken.
+const MAX_EVENTS: usize = 256;
+/// Events of a piece of work, with the last one of a sentence.
+const EVENTS_OF_A_PIECE: usize = 4;
+/// Bytes of a sentence: longer ones are refused.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// Settings of a [`Mouth`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MouthOptions {
+    /// Sentences that wait. Default 64; from 1 to 65,536.
+    pub max_sentences: usize,
+    /// Sound that is made ahead of the playback. Default 1 s: more survives longer pauses of the
+    /// thread, and costs more work when a sentence is stopped. From 0.1 s to 60 s.
+    pub ahead: Duration,
+    /// Sound of a sentence that must be there before its playback begins, or all of it. Default
+    /// 150 ms.
+    pub prebuffer: Duration,
+}
+
+impl Default for MouthOptions {
+    fn default() -> Self {
+        Self {
+            max_sentences: 64,
+            ahead: Duration::from_secs(1),
+            prebuffer: Duration::from_millis(150),
+        }
+    }
+}
+
+/// A sentence of a mouth. Later sentences have larger ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SentenceId(pub(crate) u32);
+
+/// What happened to a sentence.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MouthEvent {
+    /// The times of its next part are known.
+    Planned {
+        /// The sentence.
+        sentence: SentenceId,
+        /// Times, in samples of the sentence.
+        timing: Timing,
+    },
+    /// All its samples are in the stream.
+    Made {
+        /// The sentence.
+        sentence: SentenceId,
+        /// Their number.
+        samples: u64,
+    },
+    /// It was stopped before it was complete.
+    Stopped {
+        /// The sentence.
+        sentence: SentenceId,
+    },
+    /// It cannot be spoken. What was made before is played.
+    Failed {
+        /// The sentence.
+        sentence: SentenceId,
+        /// Why.
+        error: VoiceError,
+    },
+}
+
+/// How far the playback is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The sentence that was read last; of a mouth that has not begun, one before the first.
+    pub sentence: SentenceId,
+    /// Samples of it that were read.
+    pub samples: u64,
+}
+
+/// Why a text was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SayError {
+    /// Too many sentences wait: try again when one has ended.
+    #[error("too many sentences wait")]
+    Full(String),
+    /// Longer than 64 KiB.
+    #[error("the text has {} bytes, at most {MAX_TEXT_BYTES}", .0.len())]
+    TooLong(String),
+    /// An option is out of range.
+    #[error("{1}")]
+    Option(String, VoiceError),
+    /// The thread has ended.
+    #[error("the voice thread has ended")]
+    Stopped(String),
+}
+
+/// Sentences of one character, on the side of the game. Dropping it stops them.
+#[derive(Debug)]
+pub struct Mouth {
+    shared: Arc<Shared>,
+    engine: VoiceEngine,
+    voice: Arc<dyn SpeechSynthesizer>,
+    reader: Option<MouthReader>,
+    /// Id of the last sentence.
+    last: u32,
+}
+
+impl Mouth {
+    /// Speaks a sentence behind the others. Never waits.
+    ///
+    /// # Errors
+    /// [`SayError`] returns the text.
+    pub fn say(&mut self, text: String, options: SpeakOptions) -> Result<SentenceId, SayError> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(SayError::TooLong(text));
+        }
+        if let Err(error) = options.check() {
+            return Err(SayError::Option(text, error));
+        }
+        if self.shared.has_ended() {
+            return Err(SayError::Stopped(text));
+        }
+        let id = self.last + 1;
+        let said = Said { id, text, options };
+        if let Err(said) = self.shared.said.push(said) {
+            return Err(SayError::Full(said.text));
+        }
+        self.last = id;
+        self.shared.last.store(id, Ordering::Release);
+        self.engine.wake();
+        Ok(SentenceId(id))
+    }
+
+    /// Stops all sentences so far. The playback stops at the next read, within one piece of work
+    /// the thread stops too. Returns the position: of its sentence, exactly these samples were read.
+    /// A read that runs at this moment on another thread may still add to it; then
+    /// [`position`](Self::position) has the final value, until the next sentence is read.
+    pub fn stop(&mut self) -> Position {
+        self.shared.first_kept.store(self.last + 1, Ordering::SeqCst);
+        self.engine.wake();
+        self.position()
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.shared.position()
+    }
+
+    /// Whether all sentences were read to their ends or stopped.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.shared.is_idle()
+    }
+
+    /// The next event.
+    pub fn try_event(&mut self) -> Option<MouthEvent> {
+        let event = self.shared.events.pop();
+        // The thread may have waited for this room.
+        if event.is_some() && self.shared.events.len() + EVENTS_OF_A_PIECE == MAX_EVENTS {
+            self.engine.wake();
+        }
+        event
+    }
+
+    /// As [`try_event`](Self::try_event), for a task that waits for one. `None`: the thread has
+    /// ended.
+    pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<MouthEvent>> {
+        self.shared.waker.register(context.waker());
+        match self.try_event() {
+            Some(event) => Poll::Ready(Some(event)),
+            None if self.shared.has_ended() => Poll::Ready(self.try_event()),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The stream of samples, once: for the thread that mixes sound.
+    pub fn take_reader(&mut self) -> Option<MouthReader> {
+        self.reader.take()
+    }
+
+    /// Samples per second of the stream.
+    #[must_use]
+    pub fn sample_rate(&self) -> u32 {
+        self.voice.sample_rate()
+    }
+
+    /// Loudness: the factor of all samples from the next read on. Default 1; from 0 to 16.
+    pub fn set_gain(&self, gain: f32) {
+        let gain = if gain.is_finite() { gain.clamp(0.0, 16.0) } else { 1.0 };
+        self.shared.gain.store(gain.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Samples of silence that the reader had to insert inside of sentences, because the thread had
+    /// not made the next ones in time.
+    #[must_use]
+    pub fn underrun_samples(&self) -> u64 {
+        self.shared.underruns.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Mouth {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The stream of samples of a [`Mouth`]: mono, at the voice's rate. It never blocks and allocates
+/// nothing.
+#[derive(Debug)]
+pub struct MouthReader {
+    shared: Arc<Shared>,
+    prebuffer: usize,
+    block: Block,
+    /// Samples of the block that were read.
+    read: usize,
+    /// A sentence has begun and its last block was not read.
+    is_inside: bool,
+}
+
+/// Samples of one sentence.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    sentence: u32,
+    /// Index of the first sample in the sentence.
+    first: u32,
+    length: u16,
+    /// Nothing of the sentence follows.
+    is_last: bool,
+    samples: [f32; BLOCK],
+}
+
+const EMPTY: Block =
+    Block { sentence: 0, first: 0, length: 0, is_last: true, samples: [0.0; BLOCK] };
+
+impl MouthReader {
+    /// Fills `out` with the next samples, from -1 to 1, and with silence where there are none.
+    /// Returns the number of samples of speech.
+    pub fn read(&mut self, out: &mut [f32]) -> usize {
+        let gain = f32::from_bits(self.shared.gain.load(Ordering::Relaxed));
+        let (mut filled, mut missing) = (0, false);
+        while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let first_kept = self.shared.first_kept.load(Ordering::SeqCst);
+            if !self.has_samples(first_kept) {
+                let is_kept = self.is_inside && self.block.sentence >= first_kept;
+                missing = is_kept && !self.shared.has_ended();
+                break;
+            }
+            let length = usize::from(self.block.length);
+            let samples = self.block.samples.get(self.read..length).unwrap_or_default();
+            for (out, sample) in rest.iter_mut().zip(samples) {
+                *out = (sample * gain).clamp(-1.0, 1.0);
+            }
+            let count = rest.len().min(samples.len());
+            self.read += count;
+            filled += count;
+            self.publish();
+        }
+        let silence = out.get_mut(filled..).unwrap_or_default();
+        silence.fill(0.0);
+        if missing {
+            self.shared.underruns.fetch_add(silence.len() as u64, Ordering::Relaxed);
+        }
+        filled
+    }
+
+    /// Whether all sentences so far were read or stopped.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.shared.is_idle()
+    }
+
+    /// Samples per second.
+    #[must_use]
+    pub fn sample_rate(&self) -> u32 {
+        self.shared.sample_rate
+    }
+
+    /// Takes blocks until one has a sample to read.
+    fn has_samples(&mut self, first_kept: u32) -> bool {
+        loop {
+            let is_kept = self.block.sentence >= first_kept;
+            if is_kept && self.read < usize::from(self.block.length) {
+                return true;
+            }
+            if self.block.is_last && self.is_inside {
+                self.is_inside = false;
+                self.shared.done.store(self.block.sentence, Ordering::Release);
+            }
+            let blocks = self.shared.blocks.len();
+            if !self.is_inside && !self.shared.may_begin(blocks, self.prebuffer) {
+                return false;
+            }
+            let Some(block) = self.shared.blocks.pop() else { return false };
+            self.is_inside = true;
+            (self.block, self.read) = (block, 0);
+        }
+    }
+
+    fn publish(&self) {
+        let samples = self.block.first.saturating_add(self.read as u32);
+        let position = u64::from(self.block.sentence) << 32 | u64::from(samples);
+        self.shared.position.store(position, Ordering::Release);
+    }
+}
+
+/// State that host, thread and reader share.
+#[derive(Debug)]
+struct Shared {
+    said: ArrayQueue<Said>,
+    events: ArrayQueue<MouthEvent>,
+    waker: AtomicWaker,
+    blocks: ArrayQueue<Block>,
+    sample_rate: u32,
+    /// Id of the last sentence that was said; of the last one that was read to its end; of the last
+    /// one that is complete in the ring; of the first one that was not stopped.
+    last: AtomicU32,
+    done: AtomicU32,
+    made: AtomicU32,
+    first_kept: AtomicU32,
+    /// Sentence and samples: see [`Position`].
+    position: AtomicU64,
+    gain: AtomicU32,
+    underruns: AtomicU64,
+    ended: AtomicU32,
+}
+
+/// A text to speak.
+#[derive(Debug)]
+struct Said {
+    id: u32,
+    text: String,
+    options: SpeakOptions,
+}
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) != 0
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_done = self.done.load(Ordering::Acquire) == self.last.load(Ordering::Acquire);
+        is_done || (self.has_ended() && self.blocks.is_empty())
+    }
+
+    fn position(&self) -> Position {
+        let position = self.position.load(Ordering::Acquire);
+        let sentence = SentenceId((position >> 32) as u32);
+        Position { sentence, samples: position & u64::from(u32::MAX) }
+    }
+
+    /// Whether the next sentence has enough blocks.
+    fn may_begin(&self, blocks: usize, prebuffer: usize) -> bool {
+        let is_made = self.made.load(Ordering::Acquire) > self.done.load(Ordering::Acquire);
+        blocks > 0 && (is_made || blocks >= prebuffer)
+    }
+}
+
+/// A mouth and its part of the thread.
+pub(crate) fn new(
+    voice: Arc<dyn SpeechSynthesizer>,
+    options: MouthOptions,
+    engine: VoiceEngine,
+) -> Result<(Mouth, Job), VoiceError> {
+    let MouthOptions { max_sentences, ahead, prebuffer } = options;
+    if !(1..=65_536).contains(&max_sentences) {
+        let value = max_sentences.to_string();
+        let (name, expected) = ("max_sentences", "1 to 65,536");
+        return Err(VoiceError::Option { name, value, expected });
+    }
+    if !(Duration::from_millis(100)..=Duration::from_mins(1)).contains(&ahead) {
+        let value = format!("{ahead:?}");
+        return Err(VoiceError::Option { name: "ahead", value, expected: "0.1 s to 60 s" });
+    }
+    let rate = voice.sample_rate();
+    let blocks = |time: Duration| (time.as_secs_f64() * f64::from(rate)) as usize / BLOCK + 1;
+    let shared = Arc::new(Shared {
+        said: ArrayQueue::new(max_sentences),
+        events: ArrayQueue::new(MAX_EVENTS),
+        waker: AtomicWaker::new(),
+        blocks: ArrayQueue::new(blocks(ahead)),
+        sample_rate: rate,
+        last: AtomicU32::new(0),
+        done: AtomicU32::new(0),
+        made: AtomicU32::new(0),
+        first_kept: AtomicU32::new(1),
+        position: AtomicU64::new(0),
+        gain: AtomicU32::new(1.0_f32.to_bits()),
+        underruns: AtomicU64::new(0),
+        ended: AtomicU32::new(0),
+    });
+    let prebuffer = blocks(prebuffer.min(ahead / 2));
+    let reader = MouthReader {
+        shared: Arc::clone(&shared),
+        prebuffer,
+        block: EMPTY,
+        read: 0,
+        is_inside: false,
+    };
+    let job = Job {
+        voice: Arc::clone(&voice),
+        shared: Arc::clone(&shared),
+        current: None,
+        samples: VecDeque::new(),
+        piece: Vec::new(),
+    };
+    Ok((Mouth { shared, engine, voice, reader: Some(reader), last: 0 }, job))
+}
+
+/// The part of a mouth that the thread has.
+#[derive(Debug)]
+pub(crate) struct Job {
+    voice: Arc<dyn SpeechSynthesizer>,
+    shared: Arc<Shared>,
+    current: Option<Sentence>,
+    /// Samples of the current sentence that are not in the ring.
+    samples: VecDeque<f32>,
+    piece: Vec<f32>,
+}
+
+/// A sentence in work.
+#[derive(Debug)]
+struct Sentence {
+    id: u32,
+    /// `None`: all samples were made.
+    utterance: Option<Box<dyn Utterance>>,
+    /// Samples that are in the ring.
+    stored: u32,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.shared.ended.store(1, Ordering::SeqCst);
+        self.shared.waker.wake();
+    }
+}
+
+impl Job {
+    /// Whether the host has dropped its side, and nobody reads.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Moves samples to the ring and ends what was stopped, without computing.
+    pub(crate) fn store(&mut self) {
+        let first_kept = self.shared.first_kept.load(Ordering::SeqCst);
+        loop {
+            let Some(sentence) = &mut self.current else {
+                let Some(said) = self.next_stopped(first_kept) else { return };
+                self.current = Some(Sentence { id: said.id, utterance: None, stored: 0 });
+                self.event(MouthEvent::Stopped { sentence: SentenceId(said.id) });
+                continue;
+            };
+            if sentence.id < first_kept && sentence.utterance.take().is_some() {
+                let sentence = SentenceId(sentence.id);
+                self.event(MouthEvent::Stopped { sentence });
+                continue;
+            }
+            if sentence.id < first_kept {
+                self.samples.clear();
+            }
+            let is_complete = sentence.utterance.is_none();
+            if self.samples.len() < BLOCK && !is_complete {
+                return;
+            }
+            let mut block = Block { sentence: sentence.id, first: sentence.stored, ..EMPTY };
+            let length = self.samples.len().min(BLOCK);
+            for (to, from) in block.samples.iter_mut().zip(self.samples.iter()) {
+                *to = *from;
+            }
+            block.length = length as u16;
+            block.is_last = is_complete && length == self.samples.len();
+            if self.shared.blocks.push(block).is_err() {
+                return;
+            }
+            self.samples.drain(..length);
+            sentence.stored = sentence.stored.saturating_add(length as u32);
+            if block.is_last {
+                self.shared.made.store(sentence.id, Ordering::Release);
+                self.current = None;
+            }
+        }
+    }
+
+    /// A text that was stopped before its turn.
+    fn next_stopped(&mut self, first_kept: u32) -> Option<Said> {
+        // Texts are in order, so if the last one was not stopped, only the thread knows the first.
+        let has_stopped = self.shared.made.load(Ordering::Relaxed) + 1 < first_kept;
+        if has_stopped && self.has_room_for_events() { self.shared.said.pop() } else { None }
+    }
+
+    /// Time until the host needs the next sample, if there is work to do.
+    pub(crate) fn slack(&self) -> Option<Duration> {
+        let has_text = || !self.shared.said.is_empty();
+        let has_work = match &self.current {
+            Some(sentence) => sentence.utterance.is_some() && self.samples.len() < BLOCK,
+            None => has_text(),
+        };
+        let has_room = !self.shared.blocks.is_full() && self.has_room_for_events();
+        let samples = self.shared.blocks.len() * BLOCK;
+        (has_work && has_room).then(|| duration(samples as u64, self.shared.sample_rate))
+    }
+
+    /// Whether there is something to do as soon as samples were read or events taken.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        (self.current.is_some() || !self.shared.said.is_empty()) && self.slack().is_none()
+    }
+
+    fn has_room_for_events(&self) -> bool {
+        self.shared.events.len() + EVENTS_OF_A_PIECE <= MAX_EVENTS
+    }
+
+    /// Does one piece of work.
+    pub(crate) fn step(&mut self) {
+        let (id, result) = match &mut self.current {
+            Some(sentence) => {
+                let Some(utterance) = &mut sentence.utterance else { return };
+                self.piece.clear();
+                let piece = &mut self.piece;
+                (sentence.id, guarded(|| utterance.step(piece)))
+            }
+            None => {
+                let Some(Said { id, text, options }) = self.shared.said.pop() else { return };
+                let voice = Arc::clone(&self.voice);
+                let begun = guarded(|| voice.begin(&text, &options));
+                let (utterance, result) = match begun {
+                    Ok(utterance) => (Some(utterance), Ok(Step::Working)),
+                    Err(error) => (None, Err(error)),
+                };
+                self.current = Some(Sentence { id, utterance, stored: 0 });
+                self.piece.clear();
+                (id, result)
+            }
+        };
+        self.samples.extend(&self.piece);
+        let sentence = SentenceId(id);
+        match result {
+            Ok(Step::Working) => {}
+            Ok(Step::Planned(timing)) => self.event(MouthEvent::Planned { sentence, timing }),
+            Ok(Step::Ended) => {
+                let current = self.current.as_mut();
+                let stored = current.map_or(0, |current| {
+                    current.utterance = None;
+                    u64::from(current.stored)
+                });
+                let samples = stored + self.samples.len() as u64;
+                self.event(MouthEvent::Made { sentence, samples });
+            }
+            Err(error) => {
+                if let Some(current) = &mut self.current {
+                    current.utterance = None;
+                }
+                self.event(MouthEvent::Failed { sentence, error });
+            }
+        }
+    }
+
+    fn event(&self, event: MouthEvent) {
+        // There was room before the piece of work.
+        let is_stored = self.shared.events.push(event).is_ok();
+        debug_assert!(is_stored, "the queue of events is full");
+        self.shared.waker.wake();
+    }
+}
+
+/// The voice may be the host's: its panic fails one sentence.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, VoiceError>) -> Result<T, VoiceError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(VoiceError::Failed("it panicked".to_owned())))
+}

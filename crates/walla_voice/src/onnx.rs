@@ -1,0 +1,135 @@
+//! Networks in the ONNX format, evaluated by `rten` on threads of low priority.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use rten::{
+    Model, ModelOptions, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
+};
+use rten_tensor::TensorView;
+use rten_tensor::prelude::*;
+use walla_cpu::priority::ThreadClass;
+
+use crate::error::VoiceError;
+
+/// The largest file that is read.
+const MAX_FILE_BYTES: u64 = 2 << 30;
+
+/// Reads a file of at most `max` bytes.
+pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, VoiceError> {
+    let failed = |source| VoiceError::File { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > max {
+        return Err(VoiceError::model(path, format!("{bytes} bytes, at most {max}")));
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+/// Reads the file of a network.
+pub(crate) fn read_network(path: &Path) -> Result<Vec<u8>, VoiceError> {
+    read(path, MAX_FILE_BYTES)
+}
+
+/// Threads on which networks are evaluated.
+pub(crate) fn pool(threads: u32) -> Arc<ThreadPool> {
+    let pool = ThreadPool::with_num_threads(threads.clamp(1, 64) as usize);
+    // A system that refuses it computes at normal priority.
+    pool.run(|| rayon::broadcast(|_| ThreadClass::Embedder.enter()));
+    Arc::new(pool)
+}
+
+/// A loaded network.
+#[derive(Debug)]
+pub(crate) struct Network {
+    model: Model,
+    pool: Arc<ThreadPool>,
+}
+
+impl Network {
+    /// Loads a network, and finds the values `names` in it.
+    pub(crate) fn load<const N: usize>(
+        bytes: Vec<u8>,
+        pool: Arc<ThreadPool>,
+        names: [&str; N],
+    ) -> Result<(Self, [NodeId; N]), String> {
+        let load = || ModelOptions::with_all_ops().load(bytes).map_err(|error| error.to_string());
+        let network = Self { model: guarded(load)?, pool };
+        let mut ids = Vec::with_capacity(N);
+        for name in names {
+            ids.push(network.id(name).ok_or_else(|| format!("it has no value {name:?}"))?);
+        }
+        let ids = ids.try_into().map_err(|_| String::new())?; // One for each name.
+        Ok((network, ids))
+    }
+
+    pub(crate) fn id(&self, name: &str) -> Option<NodeId> {
+        self.model.find_node(name)
+    }
+
+    pub(crate) fn run<const N: usize>(
+        &self,
+        inputs: Vec<(NodeId, ValueOrView<'_>)>,
+        outputs: [NodeId; N],
+    ) -> Result<[Value; N], VoiceError> {
+        self.guarded(|options| self.model.run_n(inputs, outputs, options))
+    }
+
+    /// As [`run`](Self::run), for as many outputs as are named.
+    pub(crate) fn run_all(
+        &self,
+        inputs: Vec<(NodeId, ValueOrView<'_>)>,
+        outputs: &[NodeId],
+    ) -> Result<Vec<Value>, VoiceError> {
+        self.guarded(|options| self.model.run(inputs, outputs, options))
+    }
+
+    /// Computes what these inputs are enough for. The result is given to [`run`](Self::run) with
+    /// the other inputs.
+    pub(crate) fn run_partly(
+        &self,
+        inputs: Vec<(NodeId, ValueOrView<'_>)>,
+        outputs: &[NodeId],
+    ) -> Result<Vec<(NodeId, Value)>, VoiceError> {
+        self.guarded(|options| self.model.partial_run(inputs, outputs, options))
+    }
+
+    fn guarded<T>(
+        &self,
+        run: impl FnOnce(Option<RunOptions>) -> Result<T, RunError>,
+    ) -> Result<T, VoiceError> {
+        let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
+        let run = || run(Some(options)).map_err(|error| error.to_string());
+        guarded(run).map_err(VoiceError::Failed)
+    }
+}
+
+/// A damaged file can violate what an operator assumes: its panic is an error.
+fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // The network is not changed by a run, and what it returns is dropped with the panic.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(format!("an operator panicked: {}", text.unwrap_or("no reason")))
+    })
+}
+
+/// The numbers of a value and its shape.
+pub(crate) fn floats(value: Value) -> Result<(Vec<usize>, Vec<f32>), VoiceError> {
+    let tensor = value.into_tensor::<f32>();
+    let tensor = tensor.ok_or_else(|| VoiceError::Failed("a result has other numbers".into()))?;
+    let shape = tensor.shape().to_vec();
+    Ok((shape, tensor.into_data()))
+}
+
+/// Numbers as an input.
+pub(crate) fn view<'a, T, const N: usize>(
+    shape: [usize; N],
+    numbers: &'a [T],
+) -> Result<ValueOrView<'a>, VoiceError>
+where
+    ValueView<'a>: From<TensorView<'a, T>>,
+{
+    let view = ValueView::from_shape(shape, numbers);
+    Ok(view.map_err(|error| VoiceError::Failed(error.to_string()))?.into())
+}

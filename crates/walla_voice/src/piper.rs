@@ -1,0 +1,423 @@
+//! Voices of Piper: VITS networks as ONNX, with a JSON file of their settings.
+//!
+//! A network has three stages, which are run separately:
+//!
+//! ```text
+//! A: symbols ▶ frames of each symbol, mean and deviation of each frame        22 ms
+//! B: mean, deviation, noise ▶ (flow) ▶ latent frames                          25 ms
+//! C: latent frames ▶ (decoder) ▶ samples, 256 for each frame                  25 ms for 16 frames
+//! ```
+//!
+//! (Processor times for a sentence of 3.4 s.) Stage C is local: a sample depends on some frames
+//! before and behind its own. With these as context, a piece has the same bits as in the whole.
+//! The noise of A and B is an input here, so that a seed determines it.
+
+mod config;
+mod graph;
+mod parts;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rten::{NodeId, Value};
+use walla_device::{philox4x32, unit_interval};
+
+use crate::english::{Dialect, English};
+use crate::error::VoiceError;
+use crate::onnx::{self, Network};
+use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance, Variation};
+use crate::timing::Timing;
+use config::Config;
+use graph::Layout;
+use parts::Part;
+
+/// Frames of the longest part, about a minute: a damaged network can predict any number.
+const MAX_PART_FRAMES: usize = 6000;
+
+/// A voice of [Piper](https://github.com/OHF-Voice/piper1-gpl), or another VITS network that was
+/// exported like one.
+///
+/// Many utterances can use one voice. The network runs on its own threads of low priority.
+#[derive(Debug)]
+pub struct Piper {
+    network: Network,
+    nodes: Nodes,
+    layout: Layout,
+    config: Config,
+    phonemizer: Arc<dyn Phonemizer>,
+}
+
+/// Settings of [`Piper::load`].
+#[derive(Clone, Debug, Default)]
+pub struct PiperOptions {
+    /// The file of settings. Default `None`: the path of the network with `.json` appended.
+    pub config: Option<PathBuf>,
+    /// Turns texts into the voice's symbols. Default `None`: [`English`] for an English voice, the
+    /// letters of the text for a voice that was trained on them, and an error for others.
+    pub phonemizer: Option<Arc<dyn Phonemizer>>,
+    /// Threads that compute. Default 0 and 1: one. The samples are the same with any number.
+    pub threads: u32,
+}
+
+/// Values of the network.
+#[derive(Debug)]
+struct Nodes {
+    input: NodeId,
+    lengths: NodeId,
+    scales: NodeId,
+    speaker: Option<NodeId>,
+    durations: NodeId,
+    duration_noise: NodeId,
+    latent_noise: NodeId,
+    latent: NodeId,
+    output: NodeId,
+}
+
+impl Piper {
+    /// Loads a voice. This takes about 0.2 s, and for the first English voice 0.3 s more.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is damaged or no Piper voice, or if the voice's language needs
+    /// [`PiperOptions::phonemizer`].
+    pub fn load(path: impl AsRef<Path>, options: PiperOptions) -> Result<Arc<Self>, VoiceError> {
+        let path = path.as_ref();
+        let config = options.config.unwrap_or_else(|| {
+            let mut config = path.as_os_str().to_owned();
+            config.push(".json");
+            config.into()
+        });
+        let config = Config::read(&config)?;
+        let wrong = |reason: String| VoiceError::model(path, reason);
+        let phonemizer = match options.phonemizer {
+            Some(phonemizer) => phonemizer,
+            None => default_phonemizer(&config).map_err(wrong)?,
+        };
+        let bytes = onnx::read_network(path)?;
+        let layout = Layout::find(&bytes).map_err(wrong)?;
+        let names = &layout.names;
+        let names = [
+            "input",
+            "input_lengths",
+            "scales",
+            &names.durations,
+            &names.duration_noise,
+            &names.latent_noise,
+            &names.latent,
+            &names.output,
+        ];
+        let (network, ids) =
+            Network::load(bytes, onnx::pool(options.threads), names).map_err(wrong)?;
+        let [input, lengths, scales, durations, duration_noise, latent_noise, latent, output] = ids;
+        let speaker = layout.has_speakers.then(|| network.id("sid")).flatten();
+        let nodes = Nodes {
+            input,
+            lengths,
+            scales,
+            speaker,
+            durations,
+            duration_noise,
+            latent_noise,
+            latent,
+            output,
+        };
+        Ok(Arc::new(Self { network, nodes, layout, config, phonemizer }))
+    }
+
+    /// Number of speakers; 1 for most voices.
+    #[must_use]
+    pub fn speakers(&self) -> u32 {
+        self.config.speakers
+    }
+
+    /// Language of the voice, as espeak names it (`en-us`); empty if the file names none.
+    #[must_use]
+    pub fn language(&self) -> &str {
+        &self.config.language
+    }
+}
+
+fn default_phonemizer(config: &Config) -> Result<Arc<dyn Phonemizer>, String> {
+    if config.has_letters {
+        return Ok(Arc::new(parts::Letters));
+    }
+    match Dialect::of_language(&config.language) {
+        Some(dialect) => Ok(English::shared(dialect)?),
+        None => Err(format!(
+            "its language is {:?}: set PiperOptions::phonemizer, only English has a built-in one",
+            config.language
+        )),
+    }
+}
+
+impl SpeechSynthesizer for Piper {
+    fn sample_rate(&self) -> u32 {
+        self.config.sample_rate
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        text: &str,
+        options: &SpeakOptions,
+    ) -> Result<Box<dyn Utterance>, VoiceError> {
+        options.check()?;
+        if options.speaker >= self.config.speakers {
+            let (name, value) = ("speaker", options.speaker.to_string());
+            return Err(VoiceError::Option { name, value, expected: "a speaker of the voice" });
+        }
+        Ok(Box::new(PiperUtterance {
+            voice: self,
+            options: options.clone(),
+            text: text.to_owned(),
+            next_byte: 0,
+            parts: VecDeque::new(),
+            index: 0,
+            samples: 0,
+            stage: Stage::Next,
+        }))
+    }
+}
+
+/// An utterance of a [`Piper`] voice.
+#[derive(Debug)]
+struct PiperUtterance {
+    voice: Arc<Piper>,
+    options: SpeakOptions,
+    text: String,
+    /// First byte of the text that has no phonemes yet.
+    next_byte: usize,
+    parts: VecDeque<Part>,
+    /// Of the part in work: a part of the seed.
+    index: u32,
+    /// Samples of all parts whose times are known.
+    samples: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Stage A of the next part.
+    Next,
+    /// Stage B: values of stage A, and the frames of the part.
+    Flow(Vec<(NodeId, Value)>, usize),
+    /// Stage C.
+    Sound(Latent),
+    Ended,
+}
+
+/// Latent frames of a part: `channels` rows of `frames` numbers.
+#[derive(Debug)]
+struct Latent {
+    numbers: Vec<f32>,
+    frames: usize,
+    /// The next frame.
+    next: usize,
+}
+
+impl Utterance for PiperUtterance {
+    fn step(&mut self, out: &mut Vec<f32>) -> Result<Step, VoiceError> {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Ended => Ok(Step::Ended),
+            Stage::Next => match self.next_part() {
+                None if self.next_byte < self.text.len() => {
+                    self.stage = Stage::Next;
+                    Ok(Step::Working)
+                }
+                None => Ok(Step::Ended),
+                Some(part) => self.plan(&part).map(Step::Planned),
+            },
+            Stage::Flow(values, frames) => {
+                let numbers = self.voice.flow(values, frames, &self.options, self.index)?;
+                self.stage = Stage::Sound(Latent { numbers, frames, next: 0 });
+                Ok(Step::Working)
+            }
+            Stage::Sound(mut latent) => {
+                let is_first = latent.next == 0 && self.index == 0;
+                let options = &self.options;
+                let frames =
+                    if is_first { options.first_piece_frames } else { options.piece_frames };
+                self.voice.sound(&mut latent, frames as usize, options.speaker, out)?;
+                self.stage = if latent.next < latent.frames {
+                    Stage::Sound(latent)
+                } else {
+                    self.index += 1;
+                    Stage::Next
+                };
+                Ok(Step::Working)
+            }
+        }
+    }
+}
+
+impl PiperUtterance {
+    /// The next part, if the phonemes of the next piece of the text have one.
+    fn next_part(&mut self) -> Option<Part> {
+        if self.parts.is_empty() {
+            let piece = parts::piece(&self.text, self.next_byte);
+            self.next_byte = piece.end;
+            let mut words = self.voice.phonemizer.words(self.text.get(piece.clone())?);
+            for word in &mut words {
+                word.text = word.text.start + piece.start..word.text.end + piece.start;
+            }
+            self.parts = parts::divide(&words, &self.voice.config);
+        }
+        self.parts.pop_front()
+    }
+
+    /// Stage A.
+    fn plan(&mut self, part: &Part) -> Result<Timing, VoiceError> {
+        let (values, frames) = self.voice.durations(part, &self.options, self.index)?;
+        let hop = self.voice.layout.hop as u64;
+        let timing = part.timing(&frames, hop, self.samples, self.voice.config.sample_rate);
+        self.samples = timing.samples.end;
+        self.stage = Stage::Flow(values, frames.iter().sum());
+        Ok(timing)
+    }
+}
+
+impl Piper {
+    /// Stage A: values for stage B, and the frames of each symbol.
+    fn durations(
+        &self,
+        part: &Part,
+        options: &SpeakOptions,
+        index: u32,
+    ) -> Result<(Vec<(NodeId, Value)>, Vec<usize>), VoiceError> {
+        let nodes = &self.nodes;
+        let (count, lengths) = (part.ids.len(), [part.ids.len() as i32]);
+        let noise = normal(options.seed, index, 0, 2 * count);
+        let scales = self.scales(options);
+        let speaker = [options.speaker as i32];
+        let mut inputs = vec![
+            (nodes.input, onnx::view([1, count], &part.ids)?),
+            (nodes.lengths, onnx::view([1], &lengths)?),
+            (nodes.scales, onnx::view([3], &scales)?),
+            (nodes.duration_noise, onnx::view([1, 2, count], &noise)?),
+        ];
+        if let Some(node) = nodes.speaker {
+            inputs.push((node, onnx::view([1], &speaker)?));
+        }
+        let mut values = self.network.run_partly(inputs, &[nodes.latent, nodes.durations])?;
+        let is_durations = |(node, _): &(NodeId, Value)| *node == nodes.durations;
+        let durations = values.iter().position(is_durations);
+        let durations = durations.ok_or_else(|| failed("it predicts no durations"))?;
+        let (_, durations) = onnx::floats(values.swap_remove(durations).1)?;
+        let frames: Vec<usize> = durations.iter().map(|frames| frames.max(0.0) as usize).collect();
+        let sum = frames.iter().fold(0, |sum: usize, frames| sum.saturating_add(*frames));
+        if frames.len() != count || sum == 0 || sum > MAX_PART_FRAMES {
+            return Err(failed(format!("it predicts {sum} frames for {count} symbols")));
+        }
+        Ok((values, frames))
+    }
+
+    /// Stage B.
+    fn flow(
+        &self,
+        values: Vec<(NodeId, Value)>,
+        frames: usize,
+        options: &SpeakOptions,
+        index: u32,
+    ) -> Result<Vec<f32>, VoiceError> {
+        let nodes = &self.nodes;
+        let channels = self.layout.channels;
+        let noise = normal(options.seed, index, 1, channels * frames);
+        let scales = self.scales(options);
+        let speaker = [options.speaker as i32];
+        let is_input = |node: NodeId| node == nodes.scales || Some(node) == nodes.speaker;
+        let values = values.into_iter().filter(|(node, _)| !is_input(*node));
+        let mut inputs: Vec<_> = values.map(|(node, value)| (node, value.into())).collect();
+        inputs.push((nodes.scales, onnx::view([3], &scales)?));
+        inputs.push((nodes.latent_noise, onnx::view([1, channels, frames], &noise)?));
+        if let Some(node) = nodes.speaker {
+            inputs.push((node, onnx::view([1], &speaker)?));
+        }
+        let [latent] = self.network.run(inputs, [nodes.latent])?;
+        let (shape, numbers) = onnx::floats(latent)?;
+        if shape != [1, channels, frames] {
+            return Err(failed(format!("latent frames of shape {shape:?}")));
+        }
+        Ok(numbers)
+    }
+
+    /// Stage C for the next frames.
+    fn sound(
+        &self,
+        latent: &mut Latent,
+        frames: usize,
+        speaker: u32,
+        out: &mut Vec<f32>,
+    ) -> Result<(), VoiceError> {
+        let Layout { channels, hop, context, .. } = self.layout;
+        let end = latent.next.saturating_add(frames).min(latent.frames);
+        // Without a known context, the whole is one piece.
+        let end = if context.is_some() { end } else { latent.frames };
+        let context = context.unwrap_or(0);
+        let first = latent.next.saturating_sub(context);
+        let last = (end + context).min(latent.frames);
+        let rows = latent.numbers.chunks_exact(latent.frames.max(1));
+        let piece: Vec<f32> =
+            rows.flat_map(|row| row.get(first..last).unwrap_or_default()).copied().collect();
+        let speaker = [speaker as i32];
+        let mut inputs =
+            vec![(self.nodes.latent, onnx::view([1, channels, last - first], &piece)?)];
+        if let Some(node) = self.nodes.speaker {
+            inputs.push((node, onnx::view([1], &speaker)?));
+        }
+        let [samples] = self.network.run(inputs, [self.nodes.output])?;
+        let (_, samples) = onnx::floats(samples)?;
+        let begin = (latent.next - first) * hop;
+        let samples = samples.get(begin..begin + (end - latent.next) * hop);
+        let samples = samples.ok_or_else(|| failed("too few samples for the frames"))?;
+        if !samples.iter().all(|sample| sample.is_finite()) {
+            return Err(failed("samples that are not finite"));
+        }
+        out.extend_from_slice(samples);
+        latent.next = end;
+        Ok(())
+    }
+
+    /// Variation of the sound, factor of the durations, variation of the durations.
+    fn scales(&self, options: &SpeakOptions) -> [f32; 3] {
+        let Variation { sound, durations } = options.variation.unwrap_or(self.config.variation);
+        [sound, self.config.length / options.speed, durations]
+    }
+}
+
+fn failed(reason: impl Into<String>) -> VoiceError {
+    VoiceError::Failed(reason.into())
+}
+
+/// Random numbers of a normal distribution (Box and Muller), from a counter: a number depends on
+/// the seed, the part, the stage and its index alone. The logarithm and the cosine are those of
+/// `libm`, which has the same bits on all platforms.
+fn normal(seed: u64, part: u32, stage: u32, count: usize) -> Vec<f32> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let mut numbers = Vec::with_capacity(count + 1);
+    for pair in 0..count.div_ceil(2) {
+        let [first, second, ..] = philox4x32([pair as u32, part, stage, 0], key);
+        let radius = libm::sqrtf(-2.0 * libm::logf(unit_interval(first)));
+        let angle = std::f32::consts::TAU * unit_interval(second);
+        numbers.extend([radius * libm::cosf(angle), radius * libm::sinf(angle)]);
+    }
+    numbers.truncate(count);
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_normal_and_depends_on_seed_part_and_stage() {
+        let noise = normal(7, 0, 0, 10_001);
+        assert_eq!(noise.len(), 10_001);
+        let mean = noise.iter().sum::<f32>() / 10_001.0;
+        let deviation = noise.iter().map(|number| number * number).sum::<f32>() / 10_001.0;
+        assert!(mean.abs() < 0.03 && (deviation - 1.0).abs() < 0.05, "{mean}, {deviation}");
+        assert_eq!(noise[..100], normal(7, 0, 0, 100));
+        for other in [normal(8, 0, 0, 100), normal(7, 1, 0, 100), normal(7, 0, 1, 100)] {
+            assert_ne!(noise[..100], other);
+        }
+        assert_ne!(normal(1 << 32, 0, 0, 4), normal(0, 0, 0, 4));
+    }
+}

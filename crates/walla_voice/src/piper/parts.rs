@@ -1,0 +1,202 @@
+//! Divides a text into parts that the network speaks one after the other.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::config::Config;
+use crate::synthesizer::{PhonemeWord, Phonemizer};
+use crate::timing::{Timed, Timing};
+use crate::viseme::Viseme;
+
+/// Symbols behind which a part ends at the next mark of a clause. The time to the first sound grows
+/// with the length of the first part.
+const LONG: usize = 60;
+/// Symbols behind which a part ends at the next word, and twice of them within one.
+const LONGEST: usize = 250;
+/// Longest word: one of a single letter without end is cut.
+const MAX_WORD: usize = 250;
+/// Bytes of text whose phonemes are found in one piece of work: about ten sentences, 5 ms.
+const PIECE: usize = 1000;
+/// The mouth closes in pauses of at least this many milliseconds.
+const PAUSE_MS: u64 = 80;
+
+/// A part of a text.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Ids of all symbols, with the voice's marks of begin, end and padding.
+    pub ids: Vec<i32>,
+    symbols: Vec<Symbol>,
+    words: Vec<Range<usize>>,
+}
+
+/// A symbol and its ids.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    symbol: char,
+    /// Number of ids, with the padding behind it.
+    ids: usize,
+    /// Index of its word.
+    word: Option<usize>,
+}
+
+/// The range of the next piece of a text: to the end of a sentence, or else of a word.
+pub(super) fn piece(text: &str, start: usize) -> Range<usize> {
+    let rest = text.get(start..).unwrap_or_default();
+    if rest.len() <= PIECE {
+        return start..text.len();
+    }
+    let piece = rest.get(..rest.floor_char_boundary(PIECE)).unwrap_or_default();
+    let sentence = piece.rfind(['.', '!', '?', '\n']).map(|end| end + 1);
+    let word = || piece.rfind(char::is_whitespace).map(|end| end + 1);
+    start..start + sentence.or_else(word).unwrap_or(piece.len())
+}
+
+/// The words of a text as parts of a length that the network speaks well. Words without a symbol
+/// that the voice has are left out, as are parts without a word.
+pub(super) fn divide(words: &[PhonemeWord], config: &Config) -> VecDeque<Part> {
+    let (mut parts, mut part) = (VecDeque::new(), Part::new(config));
+    for word in words {
+        part.push(word, config);
+        let is_clause = word.phonemes.chars().any(|symbol| ".,;:!?—…。，、".contains(symbol));
+        let length = part.symbols.len();
+        let is_long = (length > LONG && is_clause) || length > LONGEST;
+        if (word.has_space && is_long) || length > 2 * LONGEST {
+            part.end(config, &mut parts);
+        }
+    }
+    part.end(config, &mut parts);
+    parts
+}
+
+impl Part {
+    fn new(config: &Config) -> Self {
+        let mut part = Self { ids: Vec::new(), symbols: Vec::new(), words: Vec::new() };
+        part.push_symbol('^', None, config);
+        part
+    }
+
+    fn push(&mut self, word: &PhonemeWord, config: &Config) {
+        let is_word = word.phonemes.chars().any(char::is_alphanumeric);
+        let index = is_word.then_some(self.words.len());
+        let mut has_symbols = false;
+        for symbol in word.phonemes.chars().take(MAX_WORD) {
+            has_symbols |= self.push_symbol(symbol, index, config);
+        }
+        if is_word && has_symbols {
+            self.words.push(word.text.clone());
+        } else if is_word {
+            return;
+        }
+        if word.has_space {
+            self.push_symbol(' ', None, config);
+        }
+    }
+
+    /// Whether the voice has the symbol.
+    fn push_symbol(&mut self, symbol: char, word: Option<usize>, config: &Config) -> bool {
+        let Some(ids) = config.symbols.get(&symbol) else { return false };
+        self.ids.extend(ids);
+        let mut count = ids.len();
+        if symbol != '$' {
+            let padding = config.symbols.get(&'_').map_or(&[][..], Vec::as_slice);
+            self.ids.extend(padding);
+            count += padding.len();
+        }
+        self.symbols.push(Symbol { symbol, ids: count, word });
+        true
+    }
+
+    /// Appends the part to `parts` if it has a word, and begins the next one.
+    fn end(&mut self, config: &Config, parts: &mut VecDeque<Self>) {
+        let mut part = std::mem::replace(self, Self::new(config));
+        while part.symbols.last().is_some_and(|last| last.symbol == ' ') {
+            let space = part.symbols.pop().map_or(0, |space| space.ids);
+            part.ids.truncate(part.ids.len().saturating_sub(space));
+        }
+        part.push_symbol('$', None, config);
+        if !part.words.is_empty() {
+            parts.push_back(part);
+        }
+    }
+
+    /// The times of the part, whose first sample is `start`. `frames` are those of each id, with
+    /// `hop` samples each.
+    pub(super) fn timing(&self, frames: &[usize], hop: u64, start: u64, rate: u32) -> Timing {
+        let (mut at, mut frames) = (start, frames.iter());
+        let mut phonemes = Vec::with_capacity(self.symbols.len());
+        let mut words: Vec<Timed<Range<usize>>> = Vec::with_capacity(self.words.len());
+        let mut last_word = None;
+        for symbol in &self.symbols {
+            let count: usize = frames.by_ref().take(symbol.ids).sum();
+            let (begin, end) = (at, at + count as u64 * hop);
+            phonemes.push(Timed { value: symbol.symbol, start: begin, end });
+            match (symbol.word, words.last_mut()) {
+                (Some(word), Some(last)) if last_word == Some(word) => last.end = end,
+                (Some(word), _) => {
+                    let value = self.words.get(word).cloned().unwrap_or_default();
+                    words.push(Timed { value, start: begin, end });
+                }
+                _ => {}
+            }
+            last_word = symbol.word;
+            at = end;
+        }
+        Timing { samples: start..at, visemes: visemes(&phonemes, rate), phonemes, words }
+    }
+}
+
+/// Visemes of phonemes that follow each other.
+fn visemes(phonemes: &[Timed<char>], rate: u32) -> Vec<Timed<Viseme>> {
+    let pause = PAUSE_MS * u64::from(rate) / 1000;
+    let mut visemes: Vec<Timed<Viseme>> = Vec::with_capacity(phonemes.len());
+    // A mark of stress belongs to the sound behind it, all others to the one before.
+    let mut stress = None;
+    for (index, phoneme) in phonemes.iter().enumerate() {
+        let next = phonemes.get(index + 1).map(|next| next.value);
+        if matches!(phoneme.value, 'ˈ' | 'ˌ') {
+            stress.get_or_insert(phoneme.start);
+            continue;
+        }
+        let start = stress.take().unwrap_or(phoneme.start);
+        let is_pause = phoneme.value == ' ' && phoneme.end - phoneme.start > pause;
+        let value =
+            if is_pause { Some(Viseme::Silence) } else { Viseme::of_phoneme(phoneme.value, next) };
+        match (value, visemes.last_mut()) {
+            (Some(value), Some(last)) if last.value != value => {
+                visemes.push(Timed { value, start, end: phoneme.end });
+            }
+            (_, Some(last)) => last.end = phoneme.end,
+            (value, None) => {
+                visemes.push(Timed { value: value.unwrap_or_default(), start, end: phoneme.end });
+            }
+        }
+    }
+    if let (Some(last), Some(phoneme)) = (visemes.last_mut(), phonemes.last()) {
+        last.end = phoneme.end;
+    }
+    visemes.retain(|viseme| viseme.start < viseme.end);
+    visemes
+}
+
+/// The letters of a text as symbols: for voices that were trained on them.
+#[derive(Debug)]
+pub(super) struct Letters;
+
+impl Phonemizer for Letters {
+    fn words(&self, text: &str) -> Vec<PhonemeWord> {
+        let mut words = Vec::new();
+        let mut start = 0;
+        for piece in text.split_inclusive(char::is_whitespace) {
+            let word = piece.trim_end();
+            let range = start..start + word.len();
+            start += piece.len();
+            if !word.is_empty() {
+                let phonemes = word.to_lowercase().nfd().collect();
+                words.push(PhonemeWord { text: range, phonemes, has_space: true });
+            }
+        }
+        words
+    }
+}

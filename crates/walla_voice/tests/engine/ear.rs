@@ -1,0 +1,205 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use walla_voice::{
+    DropReason, Ear, EarEvent, EarOptions, Microphone, SegmentOptions, VoiceEngine, VoiceError,
+    VoiceOptions,
+};
+
+use crate::common::{Loud, Milliseconds, wait};
+
+fn ear(recognizer: &Arc<Milliseconds>, options: EarOptions) -> (Ear, Microphone) {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    engine.ear(Arc::clone(recognizer) as _, Box::new(Loud), options).unwrap()
+}
+
+/// Pushes sound of a level, as fast as the thread takes it.
+fn push(microphone: &mut Microphone, ms: usize, level: f32) {
+    for _ in 0..ms / 10 {
+        wait(|| (microphone.room() > 4096).then_some(()));
+        microphone.push(&[level; 160], 16_000);
+    }
+}
+
+/// Everything until the ear has ended.
+fn events(mut ear: Ear) -> Vec<String> {
+    let mut events = Vec::new();
+    wait(|| {
+        while let Some(event) = ear.try_event() {
+            events.push(match event {
+                EarEvent::Begun { .. } => "begun".to_owned(),
+                EarEvent::Partial { text } => format!("partial {text}"),
+                EarEvent::Final { transcript, .. } => format!("final {}", transcript.text),
+                EarEvent::Dropped { reason } => format!("{reason:?}"),
+                EarEvent::Lost { .. } => "lost".to_owned(),
+                EarEvent::Failed(_) => "failed".to_owned(),
+                other => format!("{other:?}"),
+            });
+        }
+        ear.has_ended().then_some(())
+    });
+    events
+}
+
+#[test]
+fn utterances_become_texts() {
+    let recognizer = Arc::new(Milliseconds::default());
+    let options = EarOptions { partial_every: None, ..EarOptions::default() };
+    let (mut ear, mut microphone) = ear(&recognizer, options);
+    for (ms, text) in [(1000, "1000"), (2000, "2000")] {
+        push(&mut microphone, 1000, 0.0);
+        push(&mut microphone, ms, 0.5);
+        push(&mut microphone, 1000, 0.0);
+        assert!(matches!(wait(|| ear.try_event()), EarEvent::Begun { .. }));
+        let EarEvent::Final { transcript, .. } = wait(|| ear.try_event()) else { panic!() };
+        assert_eq!(transcript.text, text);
+    }
+    // The last one ends with the microphone.
+    push(&mut microphone, 800, 0.5);
+    drop(microphone);
+    assert_eq!(events(ear), ["begun", "final 800"]);
+}
+
+#[test]
+fn a_pause_is_recognised_in_advance() {
+    let recognizer = Arc::new(Milliseconds::default());
+    let segments =
+        SegmentOptions { end_silence: Duration::from_millis(1000), ..SegmentOptions::default() };
+    let options = EarOptions { partial_every: None, segments, ..EarOptions::default() };
+    let (mut ear, mut microphone) = ear(&recognizer, options);
+    push(&mut microphone, 1000, 0.5);
+    push(&mut microphone, 400, 0.0);
+    wait(|| (recognizer.steps.load(Ordering::SeqCst) == 3).then_some(()));
+    assert!(matches!(ear.try_event(), Some(EarEvent::Begun { .. })));
+    assert!(ear.is_speech() && ear.try_event().is_none(), "the utterance has not ended");
+    // The speaker goes on: the text is a partial one.
+    push(&mut microphone, 500, 0.5);
+    let Some(EarEvent::Partial { text }) = Some(wait(|| ear.try_event())) else { panic!() };
+    assert_eq!(text, "1000");
+    // The final text is there before the utterance ends, and is not recognised twice.
+    push(&mut microphone, 900, 0.0);
+    wait(|| (recognizer.steps.load(Ordering::SeqCst) == 6).then_some(()));
+    push(&mut microphone, 200, 0.0);
+    let EarEvent::Final { transcript, start, end } = wait(|| ear.try_event()) else { panic!() };
+    assert_eq!(transcript.text, "1500");
+    assert_eq!(start, Duration::ZERO);
+    assert!((2850..2950).contains(&end.as_millis()), "{end:?}");
+    assert_eq!(recognizer.begun.load(Ordering::SeqCst), 2);
+    assert!(!ear.is_speech());
+}
+
+#[test]
+fn partial_texts_come_while_someone_speaks() {
+    let recognizer = Arc::new(Milliseconds::default());
+    let partial_every = Some(Duration::from_millis(500));
+    let options = EarOptions { partial_every, ..EarOptions::default() };
+    let (ear, mut microphone) = ear(&recognizer, options);
+    for _ in 0..30 {
+        push(&mut microphone, 100, 0.5);
+        // The text is there before more is said.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(microphone);
+    let events = events(ear);
+    let partial = events.iter().filter(|event| event.starts_with("partial")).count();
+    assert!((2..=6).contains(&partial), "{events:?}");
+    assert_eq!(events.last().unwrap(), "final 3000");
+}
+
+#[test]
+fn utterances_without_a_text_have_a_reason() {
+    let options = EarOptions { partial_every: None, ..EarOptions::default() };
+    let recognizer = Arc::new(Milliseconds::default());
+    let (ear, mut microphone) = ear(&recognizer, options.clone());
+    // Short; without words; the recogniser fails; the detector fails.
+    for (ms, level) in [(100, 0.5), (1000, 0.0), (6000, 0.5), (1000, 0.0), (500, 0.25), (1000, 0.0)]
+    {
+        push(&mut microphone, ms, level);
+    }
+    push(&mut microphone, 20, 0.125);
+    push(&mut microphone, 500, 0.5);
+    drop(microphone);
+    let mut events = events(ear);
+    // Texts come when they are ready: the next utterance may have begun.
+    events.sort();
+    events.dedup();
+    assert_eq!(events, ["Failed", "NoWords", "Short", "begun", "failed", "final 520"]);
+    let unclear = Arc::new(Milliseconds { log_probability: -1.5, ..Milliseconds::default() });
+    let (ear, mut microphone) = self::ear(&unclear, options);
+    push(&mut microphone, 500, 0.5);
+    drop(microphone);
+    assert_eq!(self::events(ear), ["begun", "Unclear"]);
+    let _ = DropReason::Full;
+}
+
+#[test]
+fn a_muted_ear_hears_nothing_and_bad_samples_are_silence() {
+    let recognizer = Arc::new(Milliseconds::default());
+    let (ear, mut microphone) = ear(&recognizer, EarOptions::default());
+    ear.set_muted(true);
+    push(&mut microphone, 1000, 0.5);
+    wait(|| (microphone.room() == 480 * 512).then_some(()));
+    ear.set_muted(false);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        push(&mut microphone, 1000, bad);
+    }
+    for rate in [0, 1, 3_999, u32::MAX] {
+        microphone.push(&[0.5; 16_000], rate);
+    }
+    microphone.push(&[], 16_000);
+    drop(microphone);
+    assert_eq!(events(ear), Vec::<String>::new());
+}
+
+#[test]
+fn samples_that_nobody_takes_are_counted() {
+    let recognizer =
+        Arc::new(Milliseconds { time: Duration::from_millis(300), ..Milliseconds::default() });
+    let (mut ear, mut microphone) = ear(&recognizer, EarOptions::default());
+    // While a slow recogniser computes, more comes than the queue has room for.
+    push(&mut microphone, 500, 0.5);
+    push(&mut microphone, 400, 0.0);
+    wait(|| (recognizer.begun.load(Ordering::SeqCst) > 0).then_some(()));
+    microphone.push(&vec![0.0; 480 * 512 + 1000], 16_000);
+    let lost = wait(|| match ear.try_event() {
+        Some(EarEvent::Lost { samples }) => Some(samples),
+        _ => None,
+    });
+    assert!((1..=1000).contains(&lost), "{lost}");
+    wait(|| matches!(ear.try_event(), Some(EarEvent::Final { .. })).then_some(()));
+}
+
+#[test]
+fn rates_of_any_device_are_heard() {
+    for rate in [8_000, 11_025, 22_050, 44_100, 48_000, 96_000] {
+        let recognizer = Arc::new(Milliseconds::default());
+        let (ear, mut microphone) =
+            ear(&recognizer, EarOptions { partial_every: None, ..EarOptions::default() });
+        // A tone: a level that changes is heard with ripples.
+        let tone =
+            |at: usize| 0.5 * (at as f32 * 440.0 * std::f32::consts::TAU / rate as f32).sin();
+        let samples: Vec<f32> = (0..rate as usize * 3 / 2).map(tone).collect();
+        for block in samples.chunks(333) {
+            wait(|| (microphone.room() > 1024).then_some(()));
+            microphone.push(block, rate);
+        }
+        drop(microphone);
+        let events = events(ear);
+        let [begun, text] = &events[..] else { panic!("{rate}: {events:?}") };
+        assert_eq!(begun, "begun");
+        let ms: usize = text.strip_prefix("final ").unwrap().parse().unwrap();
+        assert!((1380..=1500).contains(&ms), "{rate}: {ms}");
+    }
+}
+
+#[test]
+fn wrong_options_are_errors() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    for max_length in [Duration::ZERO, Duration::from_secs(31), Duration::MAX] {
+        let segments = SegmentOptions { max_length, ..SegmentOptions::default() };
+        let options = EarOptions { segments, ..EarOptions::default() };
+        let result = engine.ear(Arc::new(Milliseconds::default()), Box::new(Loud), options);
+        assert!(matches!(result, Err(VoiceError::Option { .. })));
+    }
+}

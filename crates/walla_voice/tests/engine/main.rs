@@ -1,0 +1,5 @@
+//! Mouths and ears with scripted voices and recognisers.
+
+mod common;
+mod ear;
+mod mouth;

@@ -1,0 +1,232 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use walla_voice::{
+    MouthEvent, MouthOptions, SayError, SentenceId, SpeakOptions, VoiceEngine, VoiceError,
+    VoiceOptions,
+};
+
+use crate::common::{Letters, PIECE, event, letters, read_all, wait};
+
+fn engine() -> VoiceEngine {
+    VoiceEngine::new(&VoiceOptions::default()).unwrap()
+}
+
+fn options() -> SpeakOptions {
+    SpeakOptions::default()
+}
+
+#[test]
+fn sentences_follow_each_other() {
+    let mut mouth = engine().mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    assert!(mouth.take_reader().is_none());
+    assert!(mouth.is_idle() && reader.is_idle());
+    let texts = ["abc", "", "d", "efgh"];
+    let ids: Vec<SentenceId> =
+        texts.iter().map(|text| mouth.say((*text).to_owned(), options()).unwrap()).collect();
+    assert!(ids.is_sorted() && !mouth.is_idle());
+    for (id, text) in ids.iter().zip(texts) {
+        let MouthEvent::Planned { sentence, timing } = event(&mut mouth) else { panic!() };
+        assert_eq!((sentence, timing.words.len()), (*id, text.len()));
+        let MouthEvent::Made { sentence, samples } = event(&mut mouth) else { panic!() };
+        assert_eq!((sentence, samples), (*id, (text.len() * PIECE) as u64));
+    }
+    assert!(mouth.try_event().is_none());
+    assert!(read_all(&mouth, &mut reader) == letters("abcdefgh"));
+    assert!(reader.is_idle());
+    let position = mouth.position();
+    assert_eq!((position.sentence, position.samples), (ids[3], 4 * PIECE as u64));
+    assert_eq!(mouth.underrun_samples(), 0, "waiting for a sentence is no underrun");
+}
+
+#[test]
+fn sound_is_made_ahead_within_its_bound() {
+    let voice = Arc::new(Letters::default());
+    let ahead = Duration::from_millis(500);
+    let options = MouthOptions { ahead, ..MouthOptions::default() };
+    let mut mouth = engine().mouth(Arc::clone(&voice) as _, options).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    mouth.say("a".repeat(100), self::options()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    // 500 ms are five pieces; one more may wait for room, and the first step is the plan.
+    let steps = voice.steps.load(Ordering::SeqCst);
+    assert!((2..=8).contains(&steps), "{steps}");
+    assert_eq!(read_all(&mouth, &mut reader).len(), 100 * PIECE);
+}
+
+#[test]
+fn a_stop_ends_all_sentences_and_the_position_is_exact() {
+    let voice = Arc::new(Letters { time: Duration::from_millis(5), ..Letters::default() });
+    let mut mouth = engine().mouth(Arc::clone(&voice) as _, MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    let first = mouth.say("a".repeat(50), options()).unwrap();
+    let second = mouth.say("b".repeat(50), options()).unwrap();
+    wait(|| (voice.steps.load(Ordering::SeqCst) > 6).then_some(()));
+    assert_eq!(reader.read(&mut vec![0.0; 2345]), 2345);
+    let position = mouth.stop();
+    let steps = voice.steps.load(Ordering::SeqCst);
+    assert_eq!((position.sentence, position.samples), (first, 2345));
+    let third = mouth.say("cd".to_owned(), options()).unwrap();
+    let mut stopped = Vec::new();
+    loop {
+        match event(&mut mouth) {
+            MouthEvent::Stopped { sentence } => stopped.push(sentence),
+            MouthEvent::Made { sentence, .. } => {
+                assert_eq!(sentence, third);
+                break;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(stopped, [first, second]);
+    // The third sentence has four pieces; one may have run when the stop came.
+    let more = voice.steps.load(Ordering::SeqCst) - steps;
+    assert!(more <= 4 + 1, "{more} pieces after the stop");
+    assert_eq!(mouth.underrun_samples(), 0, "a stop is no underrun");
+    assert!(read_all(&mouth, &mut reader) == letters("cd"), "nothing of the others is heard");
+    // A stop of nothing.
+    let position = mouth.stop();
+    assert_eq!((position.sentence, position.samples), (third, 2 * PIECE as u64));
+    assert!(mouth.is_idle());
+}
+
+#[test]
+fn missing_sound_is_counted() {
+    let mut mouth = engine().mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    mouth.say("ab~c".to_owned(), options()).unwrap();
+    let mut block = [1.0; 100];
+    // At once: the sound before the slow letter is read before the letter is made.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !mouth.is_idle() {
+        assert!(Instant::now() < end);
+        reader.read(&mut block);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert!(mouth.underrun_samples() > 0);
+    let position = mouth.position();
+    assert_eq!(position.samples, 4 * PIECE as u64, "nothing is lost");
+}
+
+#[test]
+fn a_failed_sentence_ends_and_the_next_one_is_spoken() {
+    let mut mouth = engine().mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    for text in ["ab!c", "?", "d"] {
+        mouth.say(text.to_owned(), options()).unwrap();
+    }
+    assert!(read_all(&mouth, &mut reader) == letters("abd"), "what was made is played");
+    let mut ends = Vec::new();
+    while let Some(event) = mouth.try_event() {
+        match event {
+            MouthEvent::Failed { error: VoiceError::Failed(_), .. } => ends.push("failed"),
+            MouthEvent::Made { .. } => ends.push("made"),
+            MouthEvent::Planned { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ends, ["failed", "failed", "made"]);
+}
+
+#[test]
+fn refusals_return_the_text() {
+    let voice = Arc::new(Letters { time: Duration::from_millis(20), ..Letters::default() });
+    let options = MouthOptions { max_sentences: 2, ..MouthOptions::default() };
+    let engine = engine();
+    let mut mouth = engine.mouth(voice, options).unwrap();
+    let long = "a".repeat((64 << 10) + 1);
+    let refused = mouth.say(long.clone(), self::options());
+    assert!(matches!(refused, Err(SayError::TooLong(text)) if text == long));
+    for speed in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let wrong = SpeakOptions { speed, ..self::options() };
+        assert!(
+            matches!(mouth.say("a".to_owned(), wrong), Err(SayError::Option(text, _)) if text == "a")
+        );
+    }
+    let refused = (0..10).find_map(|_| mouth.say("abc".to_owned(), self::options()).err());
+    assert!(matches!(refused, Some(SayError::Full(text)) if text == "abc"));
+    for wrong in [
+        MouthOptions { max_sentences: 0, ..options },
+        MouthOptions { ahead: Duration::ZERO, ..options },
+        MouthOptions { ahead: Duration::MAX, ..options },
+    ] {
+        let mouth = engine.mouth(Arc::new(Letters::default()), wrong);
+        assert!(matches!(mouth, Err(VoiceError::Option { .. })));
+    }
+}
+
+#[test]
+fn the_sound_that_is_needed_first_is_made_first() {
+    // Twelve mouths, of which four speak long sentences: each has its first sound before any has
+    // more than the others.
+    let voice = Arc::new(Letters { time: Duration::from_millis(2), ..Letters::default() });
+    let engine = engine();
+    let mut mouths: Vec<_> = (0..4)
+        .map(|_| engine.mouth(Arc::clone(&voice) as _, MouthOptions::default()).unwrap())
+        .collect();
+    let mut readers: Vec<_> = mouths.iter_mut().map(|mouth| mouth.take_reader().unwrap()).collect();
+    for mouth in &mut mouths {
+        mouth.say("a".repeat(30), options()).unwrap();
+    }
+    // Playback at 20 times the real speed of four mouths, with work of 2 ms for 100 ms of sound.
+    let mut block = [0.0; 100];
+    wait(|| {
+        std::thread::sleep(Duration::from_millis(1));
+        for reader in &mut readers {
+            reader.read(&mut block);
+        }
+        let samples: Vec<u64> = mouths.iter().map(|mouth| mouth.position().samples).collect();
+        let (least, most) = (samples.iter().min().unwrap(), samples.iter().max().unwrap());
+        assert!(most - least <= 5 * PIECE as u64, "{samples:?}");
+        mouths.iter().all(walla_voice::Mouth::is_idle).then_some(())
+    });
+}
+
+#[test]
+fn a_budget_limits_the_work_of_a_frame() {
+    let budget = Some(Duration::from_millis(5));
+    let engine = VoiceEngine::new(&VoiceOptions { budget, ..VoiceOptions::default() }).unwrap();
+    let voice = Arc::new(Letters { time: Duration::from_millis(10), ..Letters::default() });
+    let ahead = Duration::from_secs(20);
+    let options = MouthOptions { ahead, ..MouthOptions::default() };
+    let mut mouth = engine.mouth(Arc::clone(&voice) as _, options).unwrap();
+    mouth.say("a".repeat(100), self::options()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(voice.steps.load(Ordering::SeqCst), 0, "no frame yet");
+    for frame in 1..=20 {
+        engine.frame();
+        std::thread::sleep(Duration::from_millis(15));
+        let steps = voice.steps.load(Ordering::SeqCst);
+        // A piece costs two frames at least; the begin of a sentence is a piece without a step.
+        assert!(steps <= frame / 2 + 1, "{steps} pieces in {frame} frames");
+    }
+    let steps = voice.steps.load(Ordering::SeqCst);
+    assert!(steps >= 3, "{steps}");
+    engine.set_budget(None);
+    wait(|| (voice.steps.load(Ordering::SeqCst) > steps + 5).then_some(()));
+    assert!(engine.stats().busy >= Duration::from_millis(10) && engine.stats().pieces > 5);
+}
+
+#[test]
+fn handles_may_be_dropped_in_any_order() {
+    let voice = Arc::new(Letters { time: Duration::from_millis(1), ..Letters::default() });
+    let engine = engine();
+    let mut mouth = engine.mouth(Arc::clone(&voice) as _, MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    mouth.say("a".repeat(1000), options()).unwrap();
+    drop(engine);
+    wait(|| (reader.read(&mut [0.0; 10]) > 0).then_some(()));
+    drop(mouth);
+    // The reader alone: what was stopped is not heard, and nothing blocks.
+    wait(|| (reader.read(&mut [0.0; 10]) == 0 && reader.is_idle()).then_some(()));
+    drop(reader);
+    wait(|| (Arc::strong_count(&voice) == 1).then_some(()));
+    // A reader that is dropped first.
+    let mut mouth = self::engine().mouth(Arc::clone(&voice) as _, MouthOptions::default()).unwrap();
+    drop(mouth.take_reader());
+    mouth.say("ab".to_owned(), options()).unwrap();
+    drop(mouth);
+    wait(|| (Arc::strong_count(&voice) == 1).then_some(()));
+}
