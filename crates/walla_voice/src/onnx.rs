@@ -1,5 +1,7 @@
 //! Networks in the ONNX format, evaluated by `rten` on threads of low priority.
 
+mod check;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use rten::{
     Model, ModelOptions, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
 };
-use rten_tensor::TensorView;
+use rten_tensor::{NdTensor, Tensor, TensorView};
 use rten_tensor::prelude::*;
 use walla_cpu::priority::ThreadClass;
 
@@ -26,9 +28,11 @@ pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, VoiceError> {
     std::fs::read(path).map_err(failed)
 }
 
-/// Reads the file of a network.
+/// Reads the file of a network, and checks its encoding.
 pub(crate) fn read_network(path: &Path) -> Result<Vec<u8>, VoiceError> {
-    read(path, MAX_FILE_BYTES)
+    let bytes = read(path, MAX_FILE_BYTES)?;
+    check::check(&bytes).map_err(|reason| VoiceError::model(path, reason))?;
+    Ok(bytes)
 }
 
 /// Threads on which networks are evaluated.
@@ -132,4 +136,17 @@ where
 {
     let view = ValueView::from_shape(shape, numbers);
     Ok(view.map_err(|error| VoiceError::Failed(error.to_string()))?.into())
+}
+
+/// Numbers as a result of an earlier stage.
+pub(crate) fn value<T, const N: usize>(
+    shape: [usize; N],
+    numbers: Vec<T>,
+) -> Result<Value, VoiceError>
+where
+    Value: From<Tensor<T>>,
+{
+    let tensor = NdTensor::try_from_data(shape, numbers);
+    let tensor = tensor.map_err(|error| VoiceError::Failed(error.to_string()))?;
+    Ok(tensor.into_dyn().into())
 }

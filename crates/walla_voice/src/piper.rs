@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rten::{NodeId, Value};
+use rten::{NodeId, Value, ValueOrView};
 use walla_device::{philox4x32, unit_interval};
 
 use crate::english::{Dialect, English};
@@ -198,12 +198,17 @@ struct PiperUtterance {
 enum Stage {
     /// Stage A of the next part.
     Next,
+    /// The durations of stage A.
+    Durations(Part, Values),
     /// Stage B: values of stage A, and the frames of the part.
-    Flow(Vec<(NodeId, Value)>, usize),
+    Flow(Values, usize),
     /// Stage C.
     Sound(Latent),
     Ended,
 }
+
+/// Values of the network that a stage has computed for the next ones.
+type Values = Vec<(NodeId, Value)>;
 
 /// Latent frames of a part: `channels` rows of `frames` numbers.
 #[derive(Debug)]
@@ -224,10 +229,15 @@ impl Utterance for PiperUtterance {
                     Ok(Step::Working)
                 }
                 None => Ok(Step::Ended),
-                Some(part) => self.plan(&part).map(Step::Planned),
+                Some(part) => {
+                    let values = self.voice.encode(&part, &self.options)?;
+                    self.stage = Stage::Durations(part, values);
+                    Ok(Step::Working)
+                }
             },
+            Stage::Durations(part, values) => self.plan(&part, values).map(Step::Planned),
             Stage::Flow(values, frames) => {
-                let numbers = self.voice.flow(values, frames, &self.options, self.index)?;
+                let numbers = self.voice.flow(&values, frames, &self.options, self.index)?;
                 self.stage = Stage::Sound(Latent { numbers, frames, next: 0 });
                 Ok(Step::Working)
             }
@@ -264,56 +274,65 @@ impl PiperUtterance {
         self.parts.pop_front()
     }
 
-    /// Stage A.
-    fn plan(&mut self, part: &Part) -> Result<Timing, VoiceError> {
-        let (values, frames) = self.voice.durations(part, &self.options, self.index)?;
+    fn plan(&mut self, part: &Part, mut values: Values) -> Result<Timing, VoiceError> {
+        let (durations, frames) = self.voice.durations(&values, part, &self.options, self.index)?;
         let hop = self.voice.layout.hop as u64;
         let timing = part.timing(&frames, hop, self.samples, self.voice.config.sample_rate);
         self.samples = timing.samples.end;
+        values.push((self.voice.nodes.durations, durations));
         self.stage = Stage::Flow(values, frames.iter().sum());
         Ok(timing)
     }
 }
 
 impl Piper {
-    /// Stage A: values for stage B, and the frames of each symbol.
-    fn durations(
-        &self,
-        part: &Part,
-        options: &SpeakOptions,
-        index: u32,
-    ) -> Result<(Vec<(NodeId, Value)>, Vec<usize>), VoiceError> {
+    /// The text of stage A: values for its durations and for stage B.
+    fn encode(&self, part: &Part, options: &SpeakOptions) -> Result<Values, VoiceError> {
         let nodes = &self.nodes;
         let (count, lengths) = (part.ids.len(), [part.ids.len() as i32]);
-        let noise = normal(options.seed, index, 0, 2 * count);
         let scales = self.scales(options);
         let speaker = [options.speaker as i32];
         let mut inputs = vec![
             (nodes.input, onnx::view([1, count], &part.ids)?),
             (nodes.lengths, onnx::view([1], &lengths)?),
             (nodes.scales, onnx::view([3], &scales)?),
-            (nodes.duration_noise, onnx::view([1, 2, count], &noise)?),
         ];
         if let Some(node) = nodes.speaker {
             inputs.push((node, onnx::view([1], &speaker)?));
         }
-        let mut values = self.network.run_partly(inputs, &[nodes.latent, nodes.durations])?;
-        let is_durations = |(node, _): &(NodeId, Value)| *node == nodes.durations;
-        let durations = values.iter().position(is_durations);
-        let durations = durations.ok_or_else(|| failed("it predicts no durations"))?;
-        let (_, durations) = onnx::floats(values.swap_remove(durations).1)?;
+        self.network.run_partly(inputs, &[nodes.latent, nodes.durations])
+    }
+
+    /// The durations of stage A: the frames of each symbol. They are checked before anything is
+    /// made of them.
+    fn durations(
+        &self,
+        values: &Values,
+        part: &Part,
+        options: &SpeakOptions,
+        index: u32,
+    ) -> Result<(Value, Vec<usize>), VoiceError> {
+        let nodes = &self.nodes;
+        let count = part.ids.len();
+        let noise = normal(options.seed, index, 0, 2 * count);
+        let scales = self.scales(options);
+        let speaker = [options.speaker as i32];
+        let mut inputs = self.inputs(values, &scales, &speaker)?;
+        inputs.push((nodes.duration_noise, onnx::view([1, 2, count], &noise)?));
+        let [durations] = self.network.run(inputs, [nodes.durations])?;
+        let (shape, durations) = onnx::floats(durations)?;
         let frames: Vec<usize> = durations.iter().map(|frames| frames.max(0.0) as usize).collect();
         let sum = frames.iter().fold(0, |sum: usize, frames| sum.saturating_add(*frames));
-        if frames.len() != count || sum == 0 || sum > MAX_PART_FRAMES {
+        if shape != [1, 1, count] || sum == 0 || sum > MAX_PART_FRAMES {
             return Err(failed(format!("it predicts {sum} frames for {count} symbols")));
         }
-        Ok((values, frames))
+        Ok((onnx::value([1, 1, count], durations)?, frames))
     }
 
     /// Stage B.
     fn flow(
         &self,
-        values: Vec<(NodeId, Value)>,
+        values: &Values,
         frames: usize,
         options: &SpeakOptions,
         index: u32,
@@ -323,20 +342,32 @@ impl Piper {
         let noise = normal(options.seed, index, 1, channels * frames);
         let scales = self.scales(options);
         let speaker = [options.speaker as i32];
-        let is_input = |node: NodeId| node == nodes.scales || Some(node) == nodes.speaker;
-        let values = values.into_iter().filter(|(node, _)| !is_input(*node));
-        let mut inputs: Vec<_> = values.map(|(node, value)| (node, value.into())).collect();
-        inputs.push((nodes.scales, onnx::view([3], &scales)?));
+        let mut inputs = self.inputs(values, &scales, &speaker)?;
         inputs.push((nodes.latent_noise, onnx::view([1, channels, frames], &noise)?));
-        if let Some(node) = nodes.speaker {
-            inputs.push((node, onnx::view([1], &speaker)?));
-        }
         let [latent] = self.network.run(inputs, [nodes.latent])?;
         let (shape, numbers) = onnx::floats(latent)?;
         if shape != [1, channels, frames] {
             return Err(failed(format!("latent frames of shape {shape:?}")));
         }
         Ok(numbers)
+    }
+
+    /// Values of earlier stages, and the inputs that all stages have.
+    fn inputs<'a>(
+        &self,
+        values: &'a Values,
+        scales: &'a [f32; 3],
+        speaker: &'a [i32; 1],
+    ) -> Result<Vec<(NodeId, ValueOrView<'a>)>, VoiceError> {
+        let Nodes { scales: scales_node, speaker: speaker_node, .. } = self.nodes;
+        let is_value = |node: NodeId| node != scales_node && Some(node) != speaker_node;
+        let values = values.iter().filter(|(node, _)| is_value(*node));
+        let mut inputs: Vec<_> = values.map(|(node, value)| (*node, value.into())).collect();
+        inputs.push((scales_node, onnx::view([3], scales)?));
+        if let Some(node) = speaker_node {
+            inputs.push((node, onnx::view([1], speaker)?));
+        }
+        Ok(inputs)
     }
 
     /// Stage C for the next frames.

@@ -49,8 +49,7 @@ impl LogMel {
         let samples = samples.get(..samples.len().min(frames * HOP)).unwrap_or_default();
         // Half a window before the first sample is its mirror image.
         let at = |index: usize| {
-            let index = index.checked_sub(WINDOW / 2).unwrap_or(WINDOW / 2 - index);
-            samples.get(index).copied().filter(|sample| sample.is_finite()).unwrap_or(0.0)
+            samples.get(index.abs_diff(WINDOW / 2)).copied().filter(|sample| sample.is_finite()).unwrap_or(0.0)
         };
         let mut mel = vec![0.0; BANDS * frames];
         let mut spectrum = vec![Complex::default(); WINDOW];

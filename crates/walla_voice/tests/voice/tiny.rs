@@ -7,9 +7,8 @@ use rten_onnx::onnx::{
     TensorProto, ValueInfoProto,
 };
 
-/// Numbers of a latent frame, and samples of one.
+/// Numbers of a latent frame.
 const CHANNELS: usize = 4;
-pub const HOP: usize = 8;
 
 /// Weights that look random, and are the same each time.
 fn weights(count: usize, scale: f32) -> Vec<f32> {
