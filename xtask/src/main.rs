@@ -96,6 +96,7 @@ fn main() -> ExitCode {
 /// The CI tasks, with the tests first because they find most errors.
 fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
+    cargo("test --package walla_voice --features builtin")?;
     emulate::ci(is_full)?;
     cargo("fmt --all --check")?;
     features(is_full)?;
@@ -154,7 +155,8 @@ const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,\
                         walla_cuda/cupti,\
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
-                        walla_benches/assets,walla_benches/cuda,walla_benches/remote";
+                        walla_benches/assets,walla_benches/cuda,walla_benches/remote,\
+                        walla_voice/builtin";
 
 /// Runs clippy with warnings as errors.
 fn clippy(line: &str) -> Result<(), String> {

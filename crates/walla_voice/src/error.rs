@@ -57,6 +57,7 @@ pub enum VoiceError {
 
 impl VoiceError {
     /// An error of a file's content.
+    #[cfg(feature = "builtin")]
     pub(crate) fn model(path: &std::path::Path, reason: impl ToString) -> Self {
         Self::Model { path: path.to_owned(), reason: reason.to_string() }
     }
