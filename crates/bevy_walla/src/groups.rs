@@ -197,6 +197,8 @@ impl Plugin for WallaGroupPlugin {
             .add_observer(|end: On<ReplyFailed>, groups: Groups| {
                 groups.ended((end.agent, end.tag), Err(&end.error));
             });
+        #[cfg(feature = "speech")]
+        app.add_observer(line_shortened);
     }
 }
 
@@ -213,8 +215,10 @@ struct Talk {
     /// Lines of players that wait for the end of a reply.
     waiting: VecDeque<(Arc<str>, String)>,
     turn: Option<Turn>,
-    /// The next speaker is to be chosen.
+    /// The next speaker is to be chosen, when the voice of the last one has ended.
     is_due: bool,
+    /// The reply of the latest line, if that is a member's.
+    last_reply: Option<ReplyId>,
 }
 
 /// A member speaks.
@@ -272,6 +276,8 @@ struct Groups<'w, 's> {
     /// Also of groups that are disabled while a member speaks.
     talks: Query<'w, 's, (Entity, &'static mut Talk), Allow<Disabled>>,
     names: Query<'w, 's, &'static Name, Allow<Disabled>>,
+    #[cfg(feature = "speech")]
+    voices: Query<'w, 's, &'static crate::voice::Speaking, With<crate::voice::Voice>>,
     reasoning: Query<'w, 's, &'static AgentReasoning, Allow<Disabled>>,
     agents: Query<'w, 's, (&'static mut Conversation, Option<&'static AgentCues>), Allow<Disabled>>,
     speaking: ResMut<'w, Speaking>,
@@ -291,13 +297,56 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
     }
     talk.waiting.push_back((name_line(&said.name).into(), said.text.clone()));
     talk.is_due = true;
+    // Its line has ended, its voice speaks on.
+    #[cfg(feature = "speech")]
+    if talk.turn.is_none() && group.interrupts {
+        let speaker = talk.lines.back().and_then(|line| line.speaker);
+        let speaks = |agent: &Entity| {
+            groups.voices.get(*agent).is_ok_and(crate::voice::Speaking::is_speaking)
+        };
+        if let Some(agent) = speaker.filter(speaks) {
+            groups.commands.trigger(crate::voice::Interrupt { agent });
+        }
+    }
     // No reply may follow: the game does not answer each call.
     if let Some(turn) = talk.turn.take_if(|turn| matches!(turn.call, Call::Waiting { .. })) {
         groups.commands.trigger(Cancel::new(turn.agent));
     }
     if let Some(turn) = talk.turn.as_mut().filter(|turn| group.interrupts && !turn.is_cancelled) {
         turn.is_cancelled = true;
+        #[cfg(feature = "speech")]
+        if groups.voices.contains(turn.agent) {
+            return groups.commands.trigger(crate::voice::Interrupt { agent: turn.agent });
+        }
         groups.commands.trigger(Cancel::new(turn.agent));
+    }
+}
+
+/// A line that has ended was not heard to its end.
+#[cfg(feature = "speech")]
+fn line_shortened(cancel: On<Cancel>, mut groups: Groups) {
+    let (Some(reply_id), Some(heard_bytes)) = (cancel.reply_id, cancel.heard_bytes) else { return };
+    let Ok((conversation, cues)) = groups.agents.get(cancel.agent) else { return };
+    let Some(reply) = conversation.reply(reply_id) else { return };
+    let heard = &reply[..reply.floor_char_boundary(heard_bytes as usize)];
+    let heard = match cues {
+        Some(AgentCues(cues)) => cues.of_reply(heard, FinishReason::Cancelled).0,
+        None => heard.to_owned(),
+    };
+    for (_, mut talk) in &mut groups.talks {
+        if talk.last_reply != Some(reply_id) {
+            continue;
+        }
+        let Some(line) = talk.lines.back_mut().filter(|line| line.speaker == Some(cancel.agent))
+        else {
+            continue;
+        };
+        let heard = starts_with_name(&heard, &line.name).unwrap_or(&heard).trim();
+        line.text.truncate(line.text.floor_char_boundary(heard.len()));
+        if line.text.is_empty() {
+            talk.lines.pop_back();
+            (talk.unheard, talk.last_reply) = (talk.unheard.saturating_sub(1), None);
+        }
     }
 }
 
@@ -315,6 +364,12 @@ fn go_on(mut groups: Groups, mut due: Local<Vec<Entity>>) {
             groups.commands.trigger(GroupSilent { group });
         }
         // A disabled group continues when it is enabled.
+        #[cfg(feature = "speech")]
+        if let Some(line) = talk.lines.back().and_then(|line| line.speaker)
+            && groups.voices.get(line).is_ok_and(crate::voice::Speaking::is_speaking)
+        {
+            continue;
+        }
         if talk.is_due && groups.groups.contains(group) {
             talk.is_due = false;
             due.push(group);
@@ -419,6 +474,7 @@ impl Groups<'_, '_> {
         if !said.is_empty() {
             talk.since_player += 1;
             let text = said.to_owned();
+            talk.last_reply = outcome.ok().map(|(reply_id, _)| reply_id);
             self.line(GroupLine { group: entity, speaker: Some(agent), name, text });
         } else if let Some(mut turn) = turn.take_if(|_| !is_interrupted) {
             let has_called = turn.call == Call::Made;
@@ -514,7 +570,7 @@ impl Groups<'_, '_> {
                 return;
             }
             let Some((name, text)) = talk.waiting.pop_front() else { break };
-            talk.since_player = 0;
+            (talk.since_player, talk.last_reply) = (0, None);
             self.line(GroupLine { group, speaker: None, name, text });
         }
         let (Ok((settings, members)), Ok((_, talk))) =

@@ -222,6 +222,8 @@ mod speech;
 mod state;
 mod systems;
 mod trace;
+#[cfg(feature = "speech")]
+pub mod voice;
 mod walla;
 
 pub use error::WallaError;

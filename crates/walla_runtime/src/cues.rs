@@ -160,6 +160,25 @@ impl Cues {
         (speech, found)
     }
 
+    /// The place in a reply that is `rest_bytes` of speech before the place `end_bytes`: where a
+    /// voice is that has not spoken all of a sentence.
+    ///
+    /// # Examples
+    /// ```
+    /// use walla_runtime::Cues;
+    /// let reply = "Well *nods* then, good night.";
+    /// let end = "Well *nods* then".len();
+    /// assert_eq!(Cues::new().place_before(reply, end, "then".len()), "Well *nods* ".len());
+    /// assert_eq!(Cues::new().place_before(reply, end, "ll then".len()), "We".len());
+    /// ```
+    #[must_use]
+    pub fn place_before(&self, reply: &str, end_bytes: usize, rest_bytes: usize) -> usize {
+        let mut splitter = CueSplitter::default();
+        splitter.push(self, reply, |_| {});
+        splitter.finish(|_| {});
+        splitter.reply_bytes(splitter.spoken_bytes(end_bytes).saturating_sub(rest_bytes))
+    }
+
     /// A sentence for the persona with the cues that the model may write; `None` if no cue is
     /// known, or no mark is in use.
     #[must_use]

@@ -573,7 +573,7 @@ impl Job {
                 self.drop_utterance(DropReason::Failed);
             }
             Ok(transcript) if transcript.text.is_empty() => {
-                self.drop_utterance(DropReason::NoWords)
+                self.drop_utterance(DropReason::NoWords);
             }
             Ok(transcript) if transcript.log_probability < self.options.min_log_probability => {
                 self.drop_utterance(DropReason::Unclear);

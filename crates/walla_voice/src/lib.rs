@@ -46,3 +46,8 @@ pub use timing::{Timed, Timing, duration};
 pub use viseme::Viseme;
 #[cfg(feature = "builtin")]
 pub use whisper::{Whisper, WhisperOptions};
+
+/// Gives this thread the priority of the voice thread: for threads that load voices.
+pub fn enter_low_priority() {
+    walla_cpu::priority::ThreadClass::Embedder.enter();
+}

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rten::{
     Model, ModelOptions, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
 };
-use rten_tensor::{NdTensor, Tensor, TensorView};
 use rten_tensor::prelude::*;
+use rten_tensor::{NdTensor, Tensor, TensorView};
 use walla_cpu::priority::ThreadClass;
 
 use crate::error::VoiceError;

@@ -33,9 +33,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if work.hear() {
             account.spend(1, begin.elapsed(), &shared.grants);
         }
-        work.mouths.iter_mut().for_each(|mouth| mouth.store());
+        work.mouths.iter_mut().for_each(mouth::Job::store);
         if work.most_urgent().is_none() {
-            let waits_for_room = work.mouths.iter().any(|mouth| mouth.waits_for_room());
+            let waits_for_room = work.mouths.iter().any(mouth::Job::waits_for_room);
             let max_time = waits_for_room.then_some(ROOM_INTERVAL);
             shared.sleep(max_time, || {
                 work.take_commands(shared);
@@ -66,8 +66,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 /// All mouths and ears.
 #[derive(Default)]
 struct Work {
-    mouths: Vec<Box<mouth::Job>>,
-    ears: Vec<Box<ear::Job>>,
+    mouths: Vec<mouth::Job>,
+    ears: Vec<ear::Job>,
 }
 
 enum Job<'a> {
@@ -79,8 +79,8 @@ impl Work {
     fn take_commands(&mut self, shared: &Shared) {
         while let Some(command) = shared.commands.pop() {
             match command {
-                Command::Mouth(mouth) => self.mouths.push(mouth),
-                Command::Ear(ear) => self.ears.push(ear),
+                Command::Mouth(mouth) => self.mouths.push(*mouth),
+                Command::Ear(ear) => self.ears.push(*ear),
             }
         }
         self.mouths.retain(|mouth| !mouth.is_abandoned());
@@ -89,7 +89,11 @@ impl Work {
 
     /// Whether a microphone has sent something.
     fn hear(&mut self) -> bool {
-        self.ears.iter_mut().fold(false, |has_heard, ear| ear.hear() || has_heard)
+        let mut has_heard = false;
+        for ear in &mut self.ears {
+            has_heard |= ear.hear();
+        }
+        has_heard
     }
 
     /// The piece of work whose result is needed first. Of equals, an ear's, then the first mouth's.

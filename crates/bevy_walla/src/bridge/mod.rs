@@ -258,6 +258,14 @@ impl EngineBridge {
         self.id_by_entity.get(&agent).copied()
     }
 
+    /// The reply in progress of an agent, with its text so far.
+    #[cfg(feature = "speech")]
+    pub(crate) fn open_reply(&self, agent: Entity) -> Option<(ReplyId, &str)> {
+        let record = self.records.get(self.id_by_entity.get(&agent)?)?;
+        let started = |ask: &&OpenAsk| ask.stage == AskStage::Started && !ask.content.is_aside;
+        record.asks.iter().find(started).map(|ask| (ask.reply_id, ask.turn.as_str()))
+    }
+
     /// Records a cancel. `asks_before`: number of asks ever written before it.
     pub(crate) fn cancel_requested(&mut self, number: usize, agent: Entity, asks_before: usize) {
         self.cancel_results(agent);

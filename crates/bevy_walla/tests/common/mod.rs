@@ -30,7 +30,7 @@ pub fn echo() -> ScriptedEngine {
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs frames until `done`.
-pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
+pub fn run_until(app: &mut App, mut done: impl FnMut(&App) -> bool) {
     let start = Instant::now();
     while !done(app) {
         assert!(start.elapsed() < TIMEOUT, "no end: {:?}", log(app).0);

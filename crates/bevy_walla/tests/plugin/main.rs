@@ -37,3 +37,5 @@ mod reflect;
 mod schedules;
 mod several_engines;
 mod speech_changes;
+#[cfg(feature = "speech")]
+mod voice;

@@ -54,6 +54,8 @@ fn public_types() -> Vec<(String, Vec<String>)> {
 fn all_public_types_are_registered() {
     let mut app = app(&echo());
     app.add_plugins((WallaMemoryPlugin::default(), bevy_walla::groups::WallaGroupPlugin));
+    #[cfg(feature = "speech")]
+    app.add_plugins(bevy_walla::voice::WallaVoicePlugin::default());
     #[cfg(feature = "overlay")]
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
@@ -73,8 +75,15 @@ fn all_public_types_are_registered() {
     }
     assert_eq!(names.contains(&"WallaOverlay"), cfg!(feature = "overlay"), "{names:?}");
     // These have no fields to show, and `ActionCall` is generic: a game registers its own types.
-    let hidden =
-        ["Walla", "WallaEngines", "MemoryService", "MemoryTexts", "WallaRecorder", "ActionCall"];
+    let hidden = [
+        "Walla",
+        "WallaEngines",
+        "MemoryService",
+        "MemoryTexts",
+        "WallaRecorder",
+        "ActionCall",
+        "VoiceThread",
+    ];
     let is_registered = |name: &str| !hidden.contains(&name);
     for (name, kinds) in types.iter().filter(|(name, _)| is_registered(name)) {
         let Some(registered) = registry.get_with_short_type_path(name) else {

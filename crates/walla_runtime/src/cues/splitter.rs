@@ -172,6 +172,19 @@ impl CueSplitter {
         spoken_bytes + gap.map_or(0, |gap| gap.removed_bytes)
     }
 
+    /// Bytes of speech in the first `reply_bytes` bytes of the reply.
+    #[must_use]
+    pub fn spoken_bytes(&self, reply_bytes: usize) -> usize {
+        let (mut removed, mut spoken) = (0, 0);
+        for gap in &self.gaps {
+            if gap.spoken_bytes + removed >= reply_bytes {
+                break;
+            }
+            (removed, spoken) = (gap.removed_bytes, gap.spoken_bytes);
+        }
+        reply_bytes.saturating_sub(removed).max(spoken)
+    }
+
     /// Length of the prefix of `text` that is speech in any case. Most text is taken this way, in
     /// bulk.
     fn plain(&self, cues: &Cues, text: &str) -> usize {

@@ -278,6 +278,7 @@ fn check_definition(pieces: &[&str], cuts: &[usize]) -> Result<(), TestCaseError
     for (at, c) in speech.char_indices() {
         let end = at + c.len_utf8();
         prop_assert!(text[..splitter.reply_bytes(end)].ends_with(c), "{:?} at {}", text, end);
+        prop_assert_eq!(splitter.spoken_bytes(splitter.reply_bytes(end)), end, "{:?}", text);
     }
     let chars: Vec<String> = text.chars().map(String::from).collect();
     let chars: Vec<&str> = chars.iter().map(String::as_str).collect();

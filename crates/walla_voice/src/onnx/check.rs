@@ -129,7 +129,8 @@ mod tests {
         let file = [0x3a, 7, 0x2a, 5, 0x0a, 3, 2, 0xac, 2];
         assert_eq!(check(&file), Ok(()));
         assert_eq!(check(&[]), Ok(()));
-        for (at, wrong) in [(1, 6), (1, 8), (3, 4), (3, 200), (5, 2), (5, 4), (8, 0x82), (0, 0x3f)] {
+        for (at, wrong) in [(1, 6), (1, 8), (3, 4), (3, 200), (5, 2), (5, 4), (8, 0x82), (0, 0x3f)]
+        {
             let mut file = file;
             file[at] = wrong;
             assert!(check(&file).is_err(), "byte {at} is {wrong}");

@@ -49,7 +49,11 @@ impl LogMel {
         let samples = samples.get(..samples.len().min(frames * HOP)).unwrap_or_default();
         // Half a window before the first sample is its mirror image.
         let at = |index: usize| {
-            samples.get(index.abs_diff(WINDOW / 2)).copied().filter(|sample| sample.is_finite()).unwrap_or(0.0)
+            samples
+                .get(index.abs_diff(WINDOW / 2))
+                .copied()
+                .filter(|sample| sample.is_finite())
+                .unwrap_or(0.0)
         };
         let mut mel = vec![0.0; BANDS * frames];
         let mut spectrum = vec![Complex::default(); WINDOW];

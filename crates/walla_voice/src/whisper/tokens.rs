@@ -99,7 +99,7 @@ impl Tokens {
         }
         let bytes = self.bytes.get(token as usize).map_or(&[][..], Vec::as_slice);
         let has_note = bytes.iter().any(|byte| NOTES.contains(byte));
-        !bytes.is_empty() && !has_note && !(is_first && bytes == b" ")
+        !(bytes.is_empty() || has_note || is_first && bytes == b" ")
     }
 
     pub(super) fn text(&self, tokens: &[i32]) -> String {

@@ -81,9 +81,10 @@ pub fn voice(folder: &Path) -> PathBuf {
 /// One id for each symbol that English texts have.
 pub fn settings() -> String {
     let symbols = "_^$ !'(),-.:;?abcdefhijklmnopqrstuvwxyzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθᵻ\"";
-    let ids = symbols.chars().enumerate().map(|(id, symbol)| {
-        format!("{}: [{id}]", serde_json::to_string(&symbol).unwrap())
-    });
+    let ids = symbols
+        .chars()
+        .enumerate()
+        .map(|(id, symbol)| format!("{}: [{id}]", serde_json::to_string(&symbol).unwrap()));
     let ids = ids.collect::<Vec<_>>().join(", ");
     format!(
         r#"{{"audio": {{"sample_rate": 16000}}, "espeak": {{"voice": "en-us"}}, "phoneme_id_map": {{{ids}}}}}"#
@@ -150,7 +151,8 @@ pub fn network() -> Vec<u8> {
     let latent = net.node("Mul", &[&latent, &flow], &[]);
     // The decoder.
     let first = net.floats("first", &[8, CHANNELS, 7], weights(8 * CHANNELS * 7, 0.3));
-    let sound = net.node("Conv", &[&latent, &first], &[("kernel_shape*", &[7]), ("pads*", &[3, 3])]);
+    let sound =
+        net.node("Conv", &[&latent, &first], &[("kernel_shape*", &[7]), ("pads*", &[3, 3])]);
     let up = net.floats("up", &[8, 4, 8], weights(8 * 4 * 8, 0.3));
     let attributes: &[(&str, &[i64])] =
         &[("kernel_shape*", &[8]), ("strides*", &[4]), ("pads*", &[2, 2])];

@@ -1,0 +1,124 @@
+//! Voices and recognisers that load on threads.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
+
+use bevy_ecs::prelude::*;
+use walla_voice::{SpeechRecognizer, SpeechSynthesizer, VoiceActivity};
+
+use super::{RecognizerSource, VoiceSource};
+
+/// The result of a load, when it is there.
+pub(super) type Slot<T> = Arc<OnceLock<Result<T, String>>>;
+
+/// What was loaded, by its path: each file once for all agents.
+#[derive(Resource, Debug, Default)]
+pub(crate) struct VoiceFiles {
+    voices: HashMap<Arc<str>, Slot<Arc<dyn SpeechSynthesizer>>>,
+    recognizers: HashMap<Arc<str>, Slot<Arc<dyn SpeechRecognizer>>>,
+}
+
+impl VoiceFiles {
+    /// The voice of a source; `None`: it loads. An empty source has none.
+    pub(super) fn voice(
+        &mut self,
+        source: &VoiceSource,
+    ) -> Option<Result<Arc<dyn SpeechSynthesizer>, String>> {
+        match source {
+            VoiceSource::None => Some(Err("the agent's Voice has no source".to_owned())),
+            VoiceSource::Synthesizer(voice) => Some(Ok(Arc::clone(voice))),
+            VoiceSource::File(path) => loaded(&mut self.voices, path, load_voice),
+        }
+    }
+
+    /// As [`voice`](Self::voice), of a recogniser.
+    pub(super) fn recognizer(
+        &mut self,
+        source: &RecognizerSource,
+    ) -> Option<Result<Arc<dyn SpeechRecognizer>, String>> {
+        match source {
+            RecognizerSource::None => Some(Err("the VoiceListener has no recognizer".to_owned())),
+            RecognizerSource::Recognizer(recognizer) => Some(Ok(Arc::clone(recognizer))),
+            RecognizerSource::Folder(path) => loaded(&mut self.recognizers, path, load_recognizer),
+        }
+    }
+}
+
+/// What is loaded from a path. The first caller starts the load.
+fn loaded<T: Clone + Debug + Send + Sync + 'static>(
+    slots: &mut HashMap<Arc<str>, Slot<T>>,
+    path: &Arc<str>,
+    load: fn(&str) -> Result<T, String>,
+) -> Option<Result<T, String>> {
+    let slot = slots.entry(Arc::clone(path)).or_insert_with(|| {
+        let slot: Slot<T> = Arc::default();
+        let (filled, path) = (Arc::clone(&slot), Arc::clone(path));
+        let thread = std::thread::Builder::new().name("walla-voice-load".to_owned());
+        let thread = thread.spawn(move || {
+            walla_voice::enter_low_priority();
+            let loads = std::panic::AssertUnwindSafe(|| load(&path));
+            let result =
+                std::panic::catch_unwind(loads).unwrap_or_else(|panic| Err(text_of(panic)));
+            if let Err(error) = &result {
+                tracing::warn!(target: "walla::voice", path = &*path, error, "not loaded");
+            }
+            let _ = filled.set(result);
+        });
+        if let Err(error) = thread {
+            let _ = slot.set(Err(error.to_string()));
+        }
+        slot
+    });
+    slot.get().cloned()
+}
+
+fn text_of(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the load panicked: {}", text.unwrap_or("no reason"))
+}
+
+#[cfg(feature = "voice")]
+fn load_voice(path: &str) -> Result<Arc<dyn SpeechSynthesizer>, String> {
+    let path = resolved(path)?;
+    let voice = walla_voice::Piper::load(path, walla_voice::PiperOptions::default());
+    voice.map(|voice| voice as Arc<dyn SpeechSynthesizer>).map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "voice")]
+fn load_recognizer(folder: &str) -> Result<Arc<dyn SpeechRecognizer>, String> {
+    let tokens = resolved(&format!("{folder}/tokenizer.json"))?;
+    let folder = tokens.parent().unwrap_or(&tokens);
+    let whisper = walla_voice::Whisper::load(folder, walla_voice::WhisperOptions::default());
+    whisper.map(|it| it as Arc<dyn SpeechRecognizer>).map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "voice")]
+fn resolved(path: &str) -> Result<std::path::PathBuf, String> {
+    crate::engines::resolve_model(path.as_ref()).map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "voice")]
+pub(super) fn activity() -> Result<Box<dyn VoiceActivity>, String> {
+    Ok(Box::new(walla_voice::Earshot::default()))
+}
+
+#[cfg(not(feature = "voice"))]
+const MISSING: &str = "the program is built without the feature `voice`";
+
+#[cfg(not(feature = "voice"))]
+fn load_voice(path: &str) -> Result<Arc<dyn SpeechSynthesizer>, String> {
+    Err(format!("{path}: {MISSING}"))
+}
+
+#[cfg(not(feature = "voice"))]
+fn load_recognizer(folder: &str) -> Result<Arc<dyn SpeechRecognizer>, String> {
+    Err(format!("{folder}: {MISSING}"))
+}
+
+#[cfg(not(feature = "voice"))]
+pub(super) fn activity() -> Result<Box<dyn VoiceActivity>, String> {
+    Err(MISSING.to_owned())
+}

@@ -1,0 +1,334 @@
+//! Ears: from the microphone of a player to asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_voice::{
+    DropReason, Ear, EarEvent, EarOptions, Microphone, RecognizeOptions, SegmentOptions,
+    SpeechRecognizer, VoiceActivity,
+};
+
+use super::files::{self, VoiceFiles};
+use super::{Interrupt, Speaking, VoiceThread};
+use crate::ask::{Ask, Prompt};
+use crate::speech::Speech;
+
+/// Where the recogniser of a [`VoiceListener`] comes from.
+#[derive(Clone, Debug, Default)]
+pub enum RecognizerSource {
+    /// Nowhere: it hears nothing.
+    #[default]
+    None,
+    /// A folder with a converted Whisper model (`encoder.onnx`, `decoder.onnx`, `tokenizer.json`).
+    /// It loads on a thread, once for all listeners. A relative path is looked up as for
+    /// [`WallaPlugin::model`](crate::WallaPlugin::model).
+    Folder(Arc<str>),
+    /// Another recogniser.
+    Recognizer(Arc<dyn SpeechRecognizer>),
+}
+
+impl PartialEq for RecognizerSource {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Folder(a), Self::Folder(b)) => a == b,
+            (Self::Recognizer(a), Self::Recognizer(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// When a player who speaks interrupts the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
+pub enum BargeIn {
+    /// Never: the ask waits for the end of the reply.
+    Never,
+    /// When the first words are recognised: noise does not interrupt. About a second after the
+    /// begin.
+    #[default]
+    Words,
+    /// As soon as there is speech.
+    Speech,
+}
+
+/// Hears a player. The game pushes the samples of a microphone ([`ListenerEar::take_microphone`]).
+///
+/// What was said is a [`Heard`] event, and the prompt of an [`Ask`] if there is an
+/// [agent](Self::agent). The text is untrusted, as all texts of players.
+#[derive(Component, Clone, Debug)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Component, Default, Clone, Debug))]
+#[require(ListenerEar)]
+pub struct VoiceListener {
+    /// Writes down what is said. A change makes another microphone.
+    pub recognizer: RecognizerSource,
+    /// Finds speech; `None`: the built-in detector. A change applies with the next microphone.
+    pub activity: Option<fn() -> Box<dyn VoiceActivity>>,
+    /// Whom it asks; `None`: the game decides with [`Heard`].
+    pub agent: Option<Entity>,
+    /// The name of the player in the prompt ([`Prompt::named`]).
+    pub name: Option<Arc<str>>,
+    /// When the player interrupts the agent. Default: [`BargeIn::Words`].
+    pub barge_in: BargeIn,
+    /// Whether it hears nothing while the agent speaks. For loudspeakers without echo cancellation:
+    /// the agent would hear itself. Nobody can interrupt it then. Default: `false`.
+    pub is_deaf_to_agent: bool,
+    /// Language of the player as a code (`en`); `None`: the recogniser finds it.
+    pub language: Option<Arc<str>>,
+    /// When an utterance begins and ends.
+    pub segments: SegmentOptions,
+    /// Time between partial texts; `None`: none, and [`BargeIn::Words`] waits for the whole text.
+    pub partial_every: Option<Duration>,
+}
+
+impl Default for VoiceListener {
+    fn default() -> Self {
+        Self {
+            recognizer: RecognizerSource::None,
+            activity: None,
+            agent: None,
+            name: None,
+            barge_in: BargeIn::default(),
+            is_deaf_to_agent: false,
+            language: None,
+            segments: SegmentOptions::default(),
+            partial_every: EarOptions::default().partial_every,
+        }
+    }
+}
+
+impl VoiceListener {
+    /// With a [folder](RecognizerSource::Folder).
+    #[must_use]
+    pub fn new(folder: impl Into<Arc<str>>) -> Self {
+        Self { recognizer: RecognizerSource::Folder(folder.into()), ..Self::default() }
+    }
+
+    /// With another recogniser and detector.
+    #[must_use]
+    pub fn of(
+        recognizer: Arc<dyn SpeechRecognizer>,
+        activity: fn() -> Box<dyn VoiceActivity>,
+    ) -> Self {
+        let recognizer = RecognizerSource::Recognizer(recognizer);
+        Self { recognizer, activity: Some(activity), ..Self::default() }
+    }
+
+    /// Asks this agent.
+    #[must_use]
+    pub fn asks(self, agent: Entity) -> Self {
+        Self { agent: Some(agent), ..self }
+    }
+
+    /// Interrupts the agent in this case.
+    #[must_use]
+    pub fn with_barge_in(self, barge_in: BargeIn) -> Self {
+        Self { barge_in, ..self }
+    }
+
+    fn options(&self) -> EarOptions {
+        EarOptions {
+            segments: self.segments.clone(),
+            partial_every: self.partial_every,
+            recognize: RecognizeOptions { language: self.language.as_deref().map(str::to_owned) },
+            ..EarOptions::default()
+        }
+    }
+}
+
+/// The ear of a [`VoiceListener`].
+#[derive(Component, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
+#[component(clone_behavior = Ignore)]
+pub struct ListenerEar {
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    ear: Option<Ear>,
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    microphone: Option<Microphone>,
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    source: RecognizerSource,
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    has_failed: bool,
+    /// The player has interrupted the agent with this utterance.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    has_interrupted: bool,
+}
+
+impl ListenerEar {
+    /// Where the host pushes samples, on any thread. `None` until the recogniser is loaded, and
+    /// when it was taken. There is a new one when the recogniser has changed.
+    pub fn take_microphone(&mut self) -> Option<Microphone> {
+        self.microphone.take()
+    }
+
+    /// Whether someone speaks.
+    #[must_use]
+    pub fn is_speech(&self) -> bool {
+        self.ear.as_ref().is_some_and(Ear::is_speech)
+    }
+}
+
+/// A player begins to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+pub struct HearingStarted {
+    /// The entity with [`VoiceListener`].
+    #[event_target]
+    pub listener: Entity,
+}
+
+/// What a player has said so far. It replaces earlier partial texts.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
+pub struct HearingPartial {
+    /// The entity with [`VoiceListener`].
+    #[event_target]
+    pub listener: Entity,
+    /// The text. Untrusted.
+    pub text: Arc<str>,
+}
+
+/// What a player has said.
+#[derive(Clone, Debug, PartialEq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
+pub struct Heard {
+    /// The entity with [`VoiceListener`].
+    #[event_target]
+    pub listener: Entity,
+    /// The text. Untrusted.
+    pub text: Arc<str>,
+    /// Mean logarithm of the probability of its tokens: near 0 it is certain.
+    pub log_probability: f32,
+    /// Its language as a code, if the recogniser knows several.
+    pub language: Option<Arc<str>>,
+    /// How long the player spoke.
+    pub duration: Duration,
+}
+
+/// Something was heard that has no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
+pub struct HearingDropped {
+    /// The entity with [`VoiceListener`].
+    #[event_target]
+    pub listener: Entity,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// A [`VoiceListener`] cannot hear, or not all: its recogniser is not loaded or has failed, or samples
+/// of the microphone were lost.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
+pub struct HearingFailed {
+    /// The entity with [`VoiceListener`].
+    #[event_target]
+    pub listener: Entity,
+    /// Why.
+    pub reason: Arc<str>,
+}
+
+/// Publishes what was heard since the last frame, and asks.
+pub(super) fn hear(
+    mut listeners: Query<(Entity, Ref<VoiceListener>, &mut ListenerEar)>,
+    agents: Query<(Option<&Speaking>, Option<&Speech>)>,
+    thread: Res<VoiceThread>,
+    mut files: ResMut<VoiceFiles>,
+    mut commands: Commands,
+) {
+    for (listener, settings, mut ear) in &mut listeners {
+        let state = ear.bypass_change_detection();
+        if state.source != settings.recognizer {
+            *state = ListenerEar::default();
+        }
+        if state.ear.is_none()
+            && !state.has_failed
+            && let Err(reason) = state.prepare(&settings, &thread, &mut files)
+        {
+            state.has_failed = true;
+            commands.trigger(HearingFailed { listener, reason: reason.into() });
+        }
+        let agent = settings.agent.and_then(|agent| agents.get(agent).ok());
+        let is_speaking = agent.and_then(|agent| agent.0).is_some_and(Speaking::is_speaking);
+        // A reply that is not spoken yet can be interrupted too.
+        let is_busy =
+            is_speaking || agent.and_then(|its| its.1).is_some_and(|its| !its.is_silent());
+        let Some(ear) = &mut state.ear else { continue };
+        ear.set_muted(settings.is_deaf_to_agent && is_speaking);
+        let mut barges_in = false;
+        while let Some(event) = ear.try_event() {
+            match event {
+                EarEvent::Begun { .. } => {
+                    state.has_interrupted = false;
+                    barges_in |= settings.barge_in == BargeIn::Speech;
+                    commands.trigger(HearingStarted { listener });
+                }
+                EarEvent::Partial { text } => {
+                    barges_in |= settings.barge_in != BargeIn::Never;
+                    commands.trigger(HearingPartial { listener, text: text.into() });
+                }
+                EarEvent::Final { transcript, start, end } => {
+                    let interrupts = settings.barge_in != BargeIn::Never && is_busy;
+                    let text: Arc<str> = transcript.text.into();
+                    commands.trigger(Heard {
+                        listener,
+                        text: Arc::clone(&text),
+                        log_probability: transcript.log_probability,
+                        language: transcript.language.map(Into::into),
+                        duration: end.saturating_sub(start),
+                    });
+                    if let Some(agent) = settings.agent {
+                        if interrupts && !std::mem::replace(&mut state.has_interrupted, true) {
+                            commands.trigger(Interrupt { agent });
+                        }
+                        let prompt = match &settings.name {
+                            Some(name) => Prompt::named(Arc::clone(name), &*text),
+                            None => Prompt::from(&*text),
+                        };
+                        commands.trigger(Ask::new(agent, prompt));
+                    }
+                }
+                EarEvent::Dropped { reason } => {
+                    commands.trigger(HearingDropped { listener, reason });
+                }
+                EarEvent::Lost { samples } => {
+                    let reason = format!("{samples} samples of the microphone were lost").into();
+                    commands.trigger(HearingFailed { listener, reason });
+                }
+                EarEvent::Failed(error) => {
+                    let reason = error.to_string().into();
+                    commands.trigger(HearingFailed { listener, reason });
+                }
+                _ => {}
+            }
+        }
+        if let Some(agent) = settings.agent.filter(|_| barges_in && is_busy)
+            && !std::mem::replace(&mut state.has_interrupted, true)
+        {
+            commands.trigger(Interrupt { agent });
+        }
+    }
+}
+
+impl ListenerEar {
+    /// Makes the ear, when the recogniser is loaded.
+    fn prepare(
+        &mut self,
+        settings: &VoiceListener,
+        thread: &VoiceThread,
+        files: &mut VoiceFiles,
+    ) -> Result<(), String> {
+        self.source.clone_from(&settings.recognizer);
+        let Some(recognizer) = files.recognizer(&settings.recognizer) else { return Ok(()) };
+        let recognizer = recognizer?;
+        let activity = settings.activity.map_or_else(files::activity, |new| Ok(new()))?;
+        let engine = thread.engine.as_ref().ok_or("there is no voice thread")?;
+        let made = engine.ear(recognizer, activity, settings.options());
+        let (ear, microphone) = made.map_err(|error| error.to_string())?;
+        (self.ear, self.microphone) = (Some(ear), Some(microphone));
+        Ok(())
+    }
+}
