@@ -1,6 +1,6 @@
 //! Voices and ears, with a scripted synthesiser and recogniser.
 
-#[allow(dead_code)] // some of it is for the tests of `walla_voice`
+#[allow(dead_code, reason = "some of it is for the tests of `walla_voice`")]
 #[path = "../../../walla_voice/tests/engine/common.rs"]
 mod double;
 

@@ -1,0 +1,475 @@
+//! Mouths of agents: from sentences to events of the playback.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bevy_ecs::entity_disabling::Disabled;
+use bevy_ecs::prelude::*;
+use bevy_ecs::query::Allow;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use bevy_time::Time;
+use walla_runtime::ReplyId;
+use walla_voice::{
+    Mouth, MouthEvent, MouthReader, SayError, SentenceId, SpeakOptions, Timing,
+    Viseme as MouthShape,
+};
+
+use super::events::{Interrupt, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
+use super::files::VoiceFiles;
+use super::{Voice, VoiceSource, VoiceThread};
+use crate::ask::Cancel;
+use crate::bridge::EngineBridge;
+use crate::conversation::Conversation;
+use crate::cues::AgentCues;
+use crate::sentence::ReplySentence;
+
+/// Sentences of an agent that wait for its voice. More are dropped, with a warning.
+const MAX_LINES: usize = 256;
+
+/// What an agent with [`Voice`] says at this moment, to the ear.
+#[derive(Component, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
+#[component(clone_behavior = Ignore)]
+pub struct Speaking {
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    mouth: Option<Mouth>,
+    /// The source of the mouth.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    source: VoiceSource,
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    gain: f32,
+    /// Until the host takes it.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    reader: Option<MouthReader>,
+    /// Fraction of a sample that the plugin has to read.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    pace: f64,
+    /// Oldest first; the first ones are in the mouth.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    lines: VecDeque<Line>,
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    shape: MouthShape,
+    /// The reply of the sentence that was spoken last, and the bytes of it up to there.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    spoken: Option<(ReplyId, u32)>,
+}
+
+/// A sentence that is not spoken to its end.
+#[derive(Debug)]
+struct Line {
+    reply_id: ReplyId,
+    tag: u64,
+    text: Arc<str>,
+    /// Bytes of the reply up to its end.
+    end_bytes: u32,
+    /// Its place in the mouth.
+    sentence: Option<SentenceId>,
+    timing: Timing,
+    /// Samples of the whole sentence.
+    samples: Option<u64>,
+    has_started: bool,
+    error: Option<String>,
+    visemes: usize,
+    words: usize,
+}
+
+impl Line {
+    /// Another one for each sentence, so that a repeated text varies.
+    fn seed(&self, seed: u64) -> u64 {
+        let place = self.reply_id.0.rotate_left(32) ^ u64::from(self.end_bytes);
+        seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Speaking {
+    /// Whether it speaks, or sentences wait.
+    #[must_use]
+    pub fn is_speaking(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// The shape of the mouth.
+    #[must_use]
+    pub fn shape(&self) -> MouthShape {
+        self.shape
+    }
+
+    /// The sentence that is spoken; of a text in parts, once its playback has begun.
+    #[must_use]
+    pub fn sentence(&self) -> Option<&str> {
+        self.lines.front().filter(|line| line.has_started).map(|line| &*line.text)
+    }
+
+    /// The stream of samples for the host's mixer: mono, at [`sample_rate`](Self::sample_rate).
+    /// `None` until the voice is loaded, and when it was taken. There is a new one when the source
+    /// of the [`Voice`] has changed; the old one ends with silence.
+    pub fn take_reader(&mut self) -> Option<MouthReader> {
+        self.reader.take()
+    }
+
+    /// Samples per second of the voice; `None` until it is loaded.
+    #[must_use]
+    pub fn sample_rate(&self) -> Option<u32> {
+        self.mouth.as_ref().map(Mouth::sample_rate)
+    }
+
+    /// Samples of silence in the middle of sentences, because they were not made in time.
+    #[must_use]
+    pub fn underrun_samples(&self) -> u64 {
+        self.mouth.as_ref().map_or(0, Mouth::underrun_samples)
+    }
+}
+
+/// A sentence waits for its turn.
+pub(super) fn say(
+    sentence: On<ReplySentence>,
+    mut agents: Query<&mut Speaking, (With<Voice>, Allow<Disabled>)>,
+    mut commands: Commands,
+) {
+    let Ok(mut speaking) = agents.get_mut(sentence.agent) else { return };
+    let line = Line {
+        reply_id: sentence.reply_id,
+        tag: sentence.tag,
+        text: sentence.text.as_str().into(),
+        end_bytes: sentence.end_bytes,
+        sentence: None,
+        timing: Timing::default(),
+        samples: None,
+        has_started: false,
+        error: None,
+        visemes: 0,
+        words: 0,
+    };
+    if speaking.lines.len() >= MAX_LINES {
+        tracing::warn!(target: "walla::voice", agent = %sentence.agent, "its voice is too far behind");
+        let reason = SpeechEnd::Interrupted { heard_bytes: 0 };
+        commands.trigger(line.ended(sentence.agent, reason));
+    } else {
+        speaking.lines.push_back(line);
+    }
+}
+
+impl Line {
+    fn ended(self, agent: Entity, reason: SpeechEnd) -> SpeechEnded {
+        let Self { reply_id, tag, text, .. } = self;
+        SpeechEnded { agent, reply_id, tag, text, reason }
+    }
+
+    /// Bytes of its text that were heard.
+    fn heard_bytes(&self, played: u64) -> usize {
+        if self.samples.is_some_and(|samples| samples <= played) {
+            return self.text.len();
+        }
+        self.timing.heard_bytes(played).min(self.text.len())
+    }
+}
+
+impl Voice {
+    fn options(&self, line: &Line) -> SpeakOptions {
+        SpeakOptions {
+            speed: self.speed,
+            speaker: self.speaker,
+            seed: line.seed(self.seed),
+            variation: self.variation,
+            ..SpeakOptions::default()
+        }
+    }
+}
+
+/// What an interrupt needs of an agent.
+type Interrupted =
+    (&'static mut Speaking, Option<&'static Conversation>, Option<&'static AgentCues>);
+
+/// An agent that may speak.
+type Talkers = (Entity, Option<&'static Voice>, &'static mut Speaking);
+
+/// Lets mouths speak, and publishes what was heard since the last frame.
+pub(super) fn speak(
+    mut agents: Query<Talkers>,
+    thread: Res<VoiceThread>,
+    mut files: ResMut<VoiceFiles>,
+    time: Option<Res<Time>>,
+    mut last: Local<Option<Instant>>,
+    mut commands: Commands,
+) {
+    let now = Instant::now();
+    let passed = last.replace(now).map_or(Duration::ZERO, |last| now - last);
+    // An app without `TimePlugin` has no other time.
+    let seconds = time.map_or(passed.as_secs_f64(), |time| time.delta_secs_f64());
+    for (agent, voice, mut speaking) in &mut agents {
+        let speaking = speaking.bypass_change_detection();
+        let Some(voice) = voice else {
+            // The component was removed.
+            speaking.fall_silent(agent, &mut commands);
+            (speaking.mouth, speaking.reader) = (None, None);
+            continue;
+        };
+        if speaking.mouth.is_some() && speaking.source != voice.source {
+            speaking.fall_silent(agent, &mut commands);
+            (speaking.mouth, speaking.reader) = (None, None);
+        }
+        if speaking.mouth.is_none() && !speaking.prepare(voice, &thread, &mut files) {
+            continue;
+        }
+        speaking.say_next(voice);
+        speaking.play(seconds);
+        speaking.publish(agent, &mut commands);
+    }
+}
+
+impl Speaking {
+    /// Makes the mouth. Returns `false` while the voice loads.
+    fn prepare(&mut self, voice: &Voice, thread: &VoiceThread, files: &mut VoiceFiles) -> bool {
+        if self.lines.is_empty() && matches!(voice.source, VoiceSource::None) {
+            return true;
+        }
+        let Some(loaded) = files.voice(&voice.source) else { return false };
+        let mouth = loaded.and_then(|synthesizer| {
+            let engine = thread.engine.as_ref().ok_or("there is no voice thread")?;
+            engine.mouth(synthesizer, thread.mouths).map_err(|error| error.to_string())
+        });
+        match mouth {
+            Ok(mut mouth) => {
+                self.reader = mouth.take_reader();
+                (self.mouth, self.gain) = (Some(mouth), f32::NAN);
+                self.source.clone_from(&voice.source);
+            }
+            Err(error) => {
+                for line in &mut self.lines {
+                    line.error.get_or_insert_with(|| error.clone());
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives the mouth the next sentences: one more than it speaks, so that there is no gap.
+    fn say_next(&mut self, voice: &Voice) {
+        let Some(mouth) = &mut self.mouth else { return };
+        if self.gain.to_bits() != voice.gain.to_bits() {
+            self.gain = voice.gain;
+            mouth.set_gain(voice.gain);
+        }
+        let mut is_making = false;
+        for line in self.lines.iter_mut().take(2) {
+            if line.sentence.is_none() && line.error.is_none() && !is_making {
+                match mouth.say(line.text.as_ref().to_owned(), voice.options(line)) {
+                    Ok(sentence) => line.sentence = Some(sentence),
+                    Err(SayError::Full(_)) => return,
+                    Err(error) => line.error = Some(error.to_string()),
+                }
+            }
+            is_making = line.samples.is_none() && line.error.is_none();
+        }
+    }
+
+    /// Reads the stream if nobody else does.
+    fn play(&mut self, seconds: f64) {
+        let Some(reader) = &mut self.reader else { return };
+        self.pace += seconds * f64::from(reader.sample_rate());
+        // A pause of the game is no reason to catch up.
+        self.pace = self.pace.min(f64::from(reader.sample_rate()));
+        let mut block = [0.0; 512];
+        while self.pace >= 1.0 {
+            let count = (self.pace as usize).min(block.len());
+            let part = block.get_mut(..count).unwrap_or_default();
+            reader.read(part);
+            self.pace -= count as f64;
+        }
+    }
+
+    /// Publishes what was heard since the last frame.
+    fn publish(&mut self, agent: Entity, commands: &mut Commands) {
+        let Some(mouth) = &mut self.mouth else {
+            for mut line in self.lines.drain(..) {
+                let error = line.error.take().unwrap_or_default();
+                commands.trigger(line.ended(agent, SpeechEnd::Failed(error)));
+            }
+            return;
+        };
+        while let Some(event) = mouth.try_event() {
+            let (MouthEvent::Planned { sentence, .. }
+            | MouthEvent::Made { sentence, .. }
+            | MouthEvent::Stopped { sentence }
+            | MouthEvent::Failed { sentence, .. }) = &event
+            else {
+                continue;
+            };
+            let line = self.lines.iter_mut().find(|line| line.sentence == Some(*sentence));
+            let Some(line) = line else { continue };
+            match event {
+                MouthEvent::Planned { timing, .. } => line.timing.append(timing),
+                MouthEvent::Made { samples, .. } => line.samples = Some(samples),
+                MouthEvent::Failed { error, .. } => line.error = Some(error.to_string()),
+                _ => {}
+            }
+        }
+        let (position, is_idle) = (mouth.position(), mouth.is_idle());
+        let rate = mouth.sample_rate();
+        while let Some(line) = self.lines.front_mut() {
+            let played = match line.sentence {
+                Some(sentence) if sentence < position.sentence => u64::MAX,
+                Some(sentence) if sentence == position.sentence => position.samples,
+                _ => 0,
+            };
+            line.publish(agent, played, rate, commands, &mut self.shape);
+            let is_over = match (line.sentence, &line.error) {
+                (None, None) => false,
+                (None, Some(_)) => true,
+                // What was made before is played.
+                (Some(_), Some(_)) => is_idle || played == u64::MAX || !line.has_started,
+                (Some(_), None) => line.samples.is_some_and(|samples| samples <= played),
+            };
+            if !is_over {
+                break;
+            }
+            let Some(mut line) = self.lines.pop_front() else { break };
+            let error = line.error.take();
+            self.spoken = Some((line.reply_id, line.end_bytes));
+            let reason = error.map_or(SpeechEnd::Spoken, SpeechEnd::Failed);
+            commands.trigger(line.ended(agent, reason));
+        }
+        if self.lines.front().is_none_or(|line| !line.has_started) {
+            self.close(agent, commands);
+        }
+    }
+
+    /// Closes the mouth.
+    fn close(&mut self, agent: Entity, commands: &mut Commands) {
+        if std::mem::take(&mut self.shape) != MouthShape::Silence {
+            let (shape, duration) = (MouthShape::Silence, Duration::ZERO);
+            commands.trigger(Viseme { agent, shape, duration });
+        }
+    }
+
+    /// Stops all speech. Returns the reply that was spoken, the end of its sentence and the bytes of
+    /// the sentence that were not heard.
+    fn fall_silent(
+        &mut self,
+        agent: Entity,
+        commands: &mut Commands,
+    ) -> Option<(ReplyId, u32, usize)> {
+        let position = self.mouth.as_mut().map(Mouth::stop).unwrap_or_default();
+        let mut heard = None;
+        for line in self.lines.drain(..) {
+            let played = match line.sentence {
+                Some(sentence) if sentence == position.sentence => position.samples,
+                Some(sentence) if sentence < position.sentence => u64::MAX,
+                _ => 0,
+            };
+            let heard_bytes = line.heard_bytes(played);
+            if heard.is_none() || heard_bytes > 0 {
+                heard = Some((line.reply_id, line.end_bytes, line.text.len() - heard_bytes));
+            }
+            commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes }));
+        }
+        self.close(agent, commands);
+        heard
+    }
+}
+
+impl Line {
+    /// Publishes the start of the sentence, shapes and words up to this sample.
+    fn publish(
+        &mut self,
+        agent: Entity,
+        played: u64,
+        rate: u32,
+        commands: &mut Commands,
+        mouth: &mut MouthShape,
+    ) {
+        if played == 0 || self.timing.samples.is_empty() {
+            return;
+        }
+        let time = |samples| walla_voice::duration(samples, rate);
+        if !std::mem::replace(&mut self.has_started, true) {
+            let Self { reply_id, tag, .. } = *self;
+            let duration = time(self.timing.samples.end);
+            let text = Arc::clone(&self.text);
+            commands.trigger(SpeechStarted { agent, reply_id, tag, text, duration });
+        }
+        // Of those that began since the last frame, one may hide another in the picture, but not in
+        // a recording of the events.
+        while let Some(viseme) = self.timing.visemes.get(self.visemes)
+            && viseme.start < played
+        {
+            self.visemes += 1;
+            if std::mem::replace(mouth, viseme.value) != viseme.value {
+                let duration = time(viseme.end - viseme.start);
+                commands.trigger(Viseme { agent, shape: viseme.value, duration });
+            }
+        }
+        while let Some(word) = self.timing.words.get(self.words)
+            && word.start < played
+        {
+            self.words += 1;
+            let (sentence, range) = (Arc::clone(&self.text), word.value.clone());
+            let duration = time(word.end - word.start);
+            commands.trigger(Word { agent, sentence, range, duration });
+        }
+    }
+}
+
+pub(super) fn interrupt(
+    interrupt: On<Interrupt>,
+    mut agents: Query<Interrupted, Allow<Disabled>>,
+    bridge: Option<Res<EngineBridge>>,
+    mut commands: Commands,
+) {
+    let agent = interrupt.agent;
+    let open = bridge.as_deref().and_then(|bridge| bridge.open_reply(agent));
+    let heard = agents.get_mut(agent).ok().and_then(|(mut speaking, conversation, cues)| {
+        let Some((reply_id, end_bytes, rest)) = speaking.fall_silent(agent, &mut commands) else {
+            // Of a reply in progress, the rest was not heard.
+            let (open, _) = open?;
+            let spoken = speaking.spoken.filter(|(reply_id, _)| *reply_id == open);
+            return Some((open, spoken.map_or(0, |(_, end_bytes)| end_bytes)));
+        };
+        let end = end_bytes as usize;
+        let place = end.saturating_sub(rest);
+        // With cues, the speech is shorter than the reply.
+        let place = cues.map_or(place, |AgentCues(cues)| {
+            let ended = conversation.and_then(|conversation| conversation.reply(reply_id));
+            let open = open.filter(|(open, _)| *open == reply_id).map(|(_, text)| text);
+            ended.or(open).map_or(place, |reply| cues.place_before(reply, end, rest))
+        });
+        Some((reply_id, u32::try_from(place).unwrap_or(u32::MAX)))
+    });
+    commands.trigger(match heard {
+        Some((reply_id, heard_bytes)) => {
+            Cancel { reply_id: Some(reply_id), ..Cancel::heard(agent, heard_bytes) }
+        }
+        None => Cancel::new(agent),
+    });
+}
+
+/// What is not a part of the conversation any more is not spoken.
+pub(super) fn cancelled(
+    cancel: On<Cancel>,
+    mut agents: Query<&mut Speaking, Allow<Disabled>>,
+    mut commands: Commands,
+) {
+    let (Some(heard_bytes), Ok(mut speaking)) = (cancel.heard_bytes, agents.get_mut(cancel.agent))
+    else {
+        return;
+    };
+    let is_dropped = |line: &Line| {
+        let named = cancel.reply_id;
+        // Without a name it is the latest reply.
+        let is_later = named.is_some_and(|named| line.reply_id > named);
+        let is_named = named.is_none_or(|named| named == line.reply_id);
+        is_later || is_named && line.end_bytes > heard_bytes
+    };
+    if speaking.lines.front().is_some_and(is_dropped) {
+        speaking.fall_silent(cancel.agent, &mut commands);
+    }
+    let (dropped, kept) = std::mem::take(&mut speaking.lines)
+        .into_iter()
+        .partition::<VecDeque<_>, _>(|line| is_dropped(line) && line.sentence.is_none());
+    speaking.lines = kept;
+    for line in dropped {
+        commands.trigger(line.ended(cancel.agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+    }
+}
