@@ -39,6 +39,8 @@ mod engine;
 mod reply;
 #[cfg(feature = "serve")]
 pub mod serve;
+#[cfg(feature = "speech")]
+pub mod voice;
 
 pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};

@@ -16,5 +16,8 @@ mod paths;
 mod recordings;
 #[path = "api/replies.rs"]
 mod replies;
+#[cfg(feature = "speech")]
+#[path = "api/voice.rs"]
+mod voice;
 #[path = "api/waits.rs"]
 mod waits;

@@ -166,6 +166,7 @@ impl Mouth {
     /// [`position`](Self::position) has the final value, until the next sentence is read.
     pub fn stop(&mut self) -> Position {
         self.shared.first_kept.store(self.last + 1, Ordering::SeqCst);
+        self.shared.reader_waker.wake();
         self.engine.wake();
         self.position()
     }
@@ -266,6 +267,27 @@ impl MouthReader {
     /// Fills `out` with the next samples, from -1 to 1, and with silence where there are none.
     /// Returns the number of samples of speech.
     pub fn read(&mut self, out: &mut [f32]) -> usize {
+        let (filled, missing) = self.take(out);
+        let silence = out.get_mut(filled..).unwrap_or_default();
+        silence.fill(0.0);
+        if missing {
+            self.shared.underruns.fetch_add(silence.len() as u64, Ordering::Relaxed);
+        }
+        filled
+    }
+
+    /// As [`read`](Self::read), for a task that waits for samples, without silence. Returns their
+    /// number; 0: all sentences so far were read or stopped, or `out` is empty.
+    pub fn poll_read(&mut self, context: &mut Context<'_>, out: &mut [f32]) -> Poll<usize> {
+        self.shared.reader_waker.register(context.waker());
+        match self.take(out) {
+            (0, _) if !out.is_empty() && !self.is_idle() => Poll::Pending,
+            (count, _) => Poll::Ready(count),
+        }
+    }
+
+    /// Takes samples. Returns their number, and whether some are missing in a sentence.
+    fn take(&mut self, out: &mut [f32]) -> (usize, bool) {
         let gain = f32::from_bits(self.shared.gain.load(Ordering::Relaxed));
         let (mut filled, mut missing) = (0, false);
         while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -285,12 +307,7 @@ impl MouthReader {
             filled += count;
             self.publish();
         }
-        let silence = out.get_mut(filled..).unwrap_or_default();
-        silence.fill(0.0);
-        if missing {
-            self.shared.underruns.fetch_add(silence.len() as u64, Ordering::Relaxed);
-        }
-        filled
+        (filled, missing)
     }
 
     /// Whether all sentences so far were read or stopped.
@@ -339,6 +356,8 @@ struct Shared {
     said: ArrayQueue<Said>,
     events: ArrayQueue<MouthEvent>,
     waker: AtomicWaker,
+    /// Of a task that waits for samples.
+    reader_waker: AtomicWaker,
     blocks: ArrayQueue<Block>,
     sample_rate: u32,
     /// Id of the last sentence that was said; of the last one that was read to its end; of the last
@@ -407,6 +426,7 @@ pub(crate) fn new(
         said: ArrayQueue::new(max_sentences),
         events: ArrayQueue::new(MAX_EVENTS),
         waker: AtomicWaker::new(),
+        reader_waker: AtomicWaker::new(),
         blocks: ArrayQueue::new(blocks(ahead)),
         sample_rate: rate,
         last: AtomicU32::new(0),
@@ -461,6 +481,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.shared.ended.store(1, Ordering::SeqCst);
         self.shared.waker.wake();
+        self.shared.reader_waker.wake();
     }
 }
 
@@ -502,12 +523,14 @@ impl Job {
             if self.shared.blocks.push(block).is_err() {
                 return;
             }
+            let is_last = block.is_last;
             self.samples.drain(..length);
             sentence.stored = sentence.stored.saturating_add(length as u32);
-            if block.is_last {
+            if is_last {
                 self.shared.made.store(sentence.id, Ordering::Release);
                 self.current = None;
             }
+            self.shared.reader_waker.wake();
         }
     }
 
