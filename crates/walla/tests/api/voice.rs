@@ -84,7 +84,7 @@ async fn an_interrupt_keeps_what_was_played() {
         }
         let before = spoken.position();
         let heard = spoken.interrupt();
-        assert_eq!((&"*nods* Ab. Cde."[..heard]).trim_end().len(), kept, "{letters} letters");
+        assert_eq!("*nods* Ab. Cde."[..heard].trim_end().len(), kept, "{letters} letters");
         assert_eq!(spoken.position(), before);
         assert_eq!(reader.read(&mut [0.0; 100]), 0);
     }
