@@ -14,6 +14,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &[
             "bevy_app",
             "bevy_asset",
+            "bevy_audio",
             "bevy_color",
             "bevy_diagnostic",
             "bevy_ecs",

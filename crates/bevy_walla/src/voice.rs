@@ -5,8 +5,8 @@
 //! the mouth. All speech is made on one thread of low priority with a budget per frame
 //! ([`WallaVoicePlugin`]). The samples are a stream that the host's mixer reads
 //! ([`Speaking::take_reader`]); until something reads it, the plugin reads it at the pace of the
-//! game's time, so that mouths also move without sound. `walla_voice_playback` plays it with
-//! `bevy_audio`.
+//! game's time, so that mouths also move without sound. `WallaVoicePlaybackPlugin` (feature
+//! `voice_playback`) plays it with `bevy_audio`.
 //!
 //! A [`VoiceListener`] hears a player: it finds speech in the samples of a microphone, recognises it,
 //! and asks an agent. If the player speaks while the agent does, the agent falls silent, and its
@@ -45,6 +45,8 @@ use crate::systems::Schedules;
 mod events;
 mod files;
 mod listener;
+#[cfg(feature = "voice_playback")]
+mod playback;
 mod speaking;
 
 pub use events::{Interrupt, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
@@ -53,6 +55,8 @@ pub use listener::{
     BargeIn, Heard, HearingDropped, HearingFailed, HearingPartial, HearingStarted, ListenerEar,
     RecognizerSource, VoiceListener,
 };
+#[cfg(feature = "voice_playback")]
+pub use playback::{SpatialVoice, VoiceOutput, VoiceStream, WallaVoicePlaybackPlugin};
 pub use speaking::Speaking;
 #[cfg(feature = "voice")]
 pub use walla_voice::{

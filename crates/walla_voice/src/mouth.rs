@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -232,6 +232,7 @@ impl Mouth {
 impl Drop for Mouth {
     fn drop(&mut self) {
         self.stop();
+        self.shared.is_closed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -316,6 +317,12 @@ impl MouthReader {
         self.shared.is_idle()
     }
 
+    /// Whether nothing will follow: the [`Mouth`] was dropped.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.is_closed.load(Ordering::SeqCst)
+    }
+
     /// Samples per second.
     #[must_use]
     pub fn sample_rate(&self) -> u32 {
@@ -371,6 +378,7 @@ struct Shared {
     gain: AtomicU32,
     underruns: AtomicU64,
     ended: AtomicU32,
+    is_closed: AtomicBool,
 }
 
 /// A text to speak.
@@ -437,6 +445,7 @@ pub(crate) fn new(
         gain: AtomicU32::new(1.0_f32.to_bits()),
         underruns: AtomicU64::new(0),
         ended: AtomicU32::new(0),
+        is_closed: AtomicBool::new(false),
     });
     let prebuffer = blocks(prebuffer.min(ahead / 2));
     let reader = MouthReader {

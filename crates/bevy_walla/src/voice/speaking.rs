@@ -1,7 +1,7 @@
 //! Mouths of agents: from sentences to events of the playback.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bevy_ecs::entity_disabling::Disabled;
@@ -42,7 +42,7 @@ pub struct Speaking {
     gain: f32,
     /// Until the host takes it.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
-    reader: Option<MouthReader>,
+    pub(super) reader: ReaderSlot,
     /// Fraction of a sample that the plugin has to read.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     pace: f64,
@@ -54,6 +54,36 @@ pub struct Speaking {
     /// The reply of the sentence that was spoken last, and the bytes of it up to there.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     spoken: Option<(ReplyId, u32)>,
+}
+
+/// The reader of a mouth, until something plays it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReaderSlot(Arc<Mutex<Option<MouthReader>>>);
+
+impl ReaderSlot {
+    pub(super) fn new(reader: Option<MouthReader>) -> Self {
+        Self(Arc::new(Mutex::new(reader)))
+    }
+
+    /// `None` while another thread takes it.
+    fn lock(&self) -> Option<MutexGuard<'_, Option<MouthReader>>> {
+        self.0.try_lock().ok()
+    }
+
+    pub(super) fn take(&self) -> Option<MouthReader> {
+        self.lock()?.take()
+    }
+
+    /// Whether it is the same one.
+    #[cfg(feature = "voice_playback")]
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    #[cfg(feature = "voice_playback")]
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().is_some_and(|slot| slot.is_some())
+    }
 }
 
 /// A sentence that is not spoken to its end.
@@ -203,12 +233,12 @@ pub(super) fn speak(
         let Some(voice) = voice else {
             // The component was removed.
             speaking.fall_silent(agent, &mut commands);
-            (speaking.mouth, speaking.reader) = (None, None);
+            (speaking.mouth, speaking.reader) = (None, ReaderSlot::default());
             continue;
         };
         if speaking.mouth.is_some() && speaking.source != voice.source {
             speaking.fall_silent(agent, &mut commands);
-            (speaking.mouth, speaking.reader) = (None, None);
+            (speaking.mouth, speaking.reader) = (None, ReaderSlot::default());
         }
         if speaking.mouth.is_none() && !speaking.prepare(voice, &thread, &mut files) {
             continue;
@@ -232,7 +262,7 @@ impl Speaking {
         });
         match mouth {
             Ok(mut mouth) => {
-                self.reader = mouth.take_reader();
+                self.reader = ReaderSlot::new(mouth.take_reader());
                 (self.mouth, self.gain) = (Some(mouth), f32::NAN);
                 self.source.clone_from(&voice.source);
             }
@@ -267,7 +297,8 @@ impl Speaking {
 
     /// Reads the stream if nobody else does.
     fn play(&mut self, seconds: f64) {
-        let Some(reader) = &mut self.reader else { return };
+        let Some(mut slot) = self.reader.lock() else { return };
+        let Some(reader) = &mut *slot else { return };
         self.pace += seconds * f64::from(reader.sample_rate());
         // A pause of the game is no reason to catch up.
         self.pace = self.pace.min(f64::from(reader.sample_rate()));
