@@ -13,6 +13,8 @@ mod mouth;
 #[cfg(feature = "builtin")]
 mod onnx;
 #[cfg(feature = "builtin")]
+mod parts;
+#[cfg(feature = "builtin")]
 mod piper;
 mod recognizer;
 mod resample;

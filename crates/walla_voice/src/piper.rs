@@ -14,9 +14,7 @@
 
 mod config;
 mod graph;
-mod parts;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,14 +24,15 @@ use walla_device::{philox4x32, unit_interval};
 use crate::english::{Dialect, English};
 use crate::error::VoiceError;
 use crate::onnx::{self, Network};
+use crate::parts::{Lengths, Letters, Part, Parts};
 use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance, Variation};
 use crate::timing::Timing;
 use config::Config;
 use graph::Layout;
-use parts::Part;
 
 /// Frames of the longest part, about a minute: a damaged network can predict any number.
 const MAX_PART_FRAMES: usize = 6000;
+const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
 
 /// A voice of [Piper](https://github.com/OHF-Voice/piper1-gpl), or another VITS network that was
 /// exported like one.
@@ -139,7 +138,7 @@ impl Piper {
 
 fn default_phonemizer(config: &Config) -> Result<Arc<dyn Phonemizer>, String> {
     if config.has_letters {
-        return Ok(Arc::new(parts::Letters));
+        return Ok(Arc::new(Letters));
     }
     match Dialect::of_language(&config.language) {
         Some(dialect) => Ok(English::shared(dialect)?),
@@ -168,9 +167,7 @@ impl SpeechSynthesizer for Piper {
         Ok(Box::new(PiperUtterance {
             voice: self,
             options: options.clone(),
-            text: text.to_owned(),
-            next_byte: 0,
-            parts: VecDeque::new(),
+            parts: Parts::new(text),
             index: 0,
             samples: 0,
             stage: Stage::Next,
@@ -183,10 +180,7 @@ impl SpeechSynthesizer for Piper {
 struct PiperUtterance {
     voice: Arc<Piper>,
     options: SpeakOptions,
-    text: String,
-    /// First byte of the text that has no phonemes yet.
-    next_byte: usize,
-    parts: VecDeque<Part>,
+    parts: Parts,
     /// Of the part in work: a part of the seed.
     index: u32,
     /// Samples of all parts whose times are known.
@@ -224,7 +218,7 @@ impl Utterance for PiperUtterance {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Ended => Ok(Step::Ended),
             Stage::Next => match self.next_part() {
-                None if self.next_byte < self.text.len() => {
+                None if self.parts.has_text() => {
                     self.stage = Stage::Next;
                     Ok(Step::Working)
                 }
@@ -260,18 +254,9 @@ impl Utterance for PiperUtterance {
 }
 
 impl PiperUtterance {
-    /// The next part, if the phonemes of the next piece of the text have one.
     fn next_part(&mut self) -> Option<Part> {
-        if self.parts.is_empty() {
-            let piece = parts::piece(&self.text, self.next_byte);
-            self.next_byte = piece.end;
-            let mut words = self.voice.phonemizer.words(self.text.get(piece.clone())?);
-            for word in &mut words {
-                word.text = word.text.start + piece.start..word.text.end + piece.start;
-            }
-            self.parts = parts::divide(&words, &self.voice.config);
-        }
-        self.parts.pop_front()
+        let Piper { phonemizer, config, .. } = &*self.voice;
+        self.parts.next(&**phonemizer, &config.symbols, LENGTHS)
     }
 
     fn plan(&mut self, part: &Part, mut values: Values) -> Result<Timing, VoiceError> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::error::VoiceError;
 use crate::onnx;
+use crate::parts::Symbols;
 use crate::synthesizer::Variation;
 
 /// The largest file that is read.
@@ -17,8 +18,7 @@ const MAX_IDS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Config {
     pub sample_rate: u32,
-    /// Ids of a symbol.
-    pub symbols: HashMap<char, Vec<i32>>,
+    pub symbols: Symbols,
     pub speakers: u32,
     pub variation: Variation,
     /// Factor of all durations.

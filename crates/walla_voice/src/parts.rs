@@ -1,30 +1,37 @@
 //! Divides a text into parts that the network speaks one after the other.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::config::Config;
 use crate::synthesizer::{PhonemeWord, Phonemizer};
 use crate::timing::{Timed, Timing};
 use crate::viseme::Viseme;
 
-/// Symbols behind which a part ends at the next mark of a clause. The time to the first sound grows
-/// with the length of the first part.
-const LONG: usize = 60;
-/// Symbols behind which a part ends at the next word, and twice of them within one.
-const LONGEST: usize = 250;
-/// Longest word: one of a single letter without end is cut.
-const MAX_WORD: usize = 250;
 /// Bytes of text whose phonemes are found in one piece of work: about ten sentences, 5 ms.
 const PIECE: usize = 1000;
 /// The mouth closes in pauses of at least this many milliseconds.
 const PAUSE_MS: u64 = 80;
 
+/// Ids of each symbol of a voice. `^` begins a part, `$` ends it, and `_` follows all others.
+pub(crate) type Symbols = HashMap<char, Vec<i32>>;
+
+/// Lengths of parts, in symbols.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    /// A longer part ends at the next mark of a clause. The time to the first sound grows with the
+    /// length of the first part.
+    pub clause: usize,
+    /// A longer part ends at the next word, and one of twice this length within a word.
+    pub word: usize,
+    /// Longest word: one of a single letter without end is cut.
+    pub max_word: usize,
+}
+
 /// A part of a text.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Ids of all symbols, with the voice's marks of begin, end and padding.
     pub ids: Vec<i32>,
     symbols: Vec<Symbol>,
@@ -41,8 +48,47 @@ struct Symbol {
     word: Option<usize>,
 }
 
+/// The parts of a text, whose phonemes are found as far as they are needed.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    text: String,
+    /// First byte of the text that has no phonemes yet.
+    next_byte: usize,
+    ready: VecDeque<Part>,
+}
+
+impl Parts {
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), next_byte: 0, ready: VecDeque::new() }
+    }
+
+    /// Whether a part of the text has no phonemes yet.
+    pub(crate) fn has_text(&self) -> bool {
+        self.next_byte < self.text.len()
+    }
+
+    /// The next part, if the phonemes of the next piece of the text have one.
+    pub(crate) fn next(
+        &mut self,
+        phonemizer: &dyn Phonemizer,
+        symbols: &Symbols,
+        lengths: Lengths,
+    ) -> Option<Part> {
+        if self.ready.is_empty() {
+            let piece = piece(&self.text, self.next_byte);
+            self.next_byte = piece.end;
+            let mut words = phonemizer.words(self.text.get(piece.clone())?);
+            for word in &mut words {
+                word.text = word.text.start + piece.start..word.text.end + piece.start;
+            }
+            self.ready = divide(&words, symbols, lengths);
+        }
+        self.ready.pop_front()
+    }
+}
+
 /// The range of the next piece of a text: to the end of a sentence, or else of a word.
-pub(super) fn piece(text: &str, start: usize) -> Range<usize> {
+fn piece(text: &str, start: usize) -> Range<usize> {
     let rest = text.get(start..).unwrap_or_default();
     if rest.len() <= PIECE {
         return start..text.len();
@@ -55,34 +101,34 @@ pub(super) fn piece(text: &str, start: usize) -> Range<usize> {
 
 /// The words of a text as parts of a length that the network speaks well. Words without a symbol
 /// that the voice has are left out, as are parts without a word.
-pub(super) fn divide(words: &[PhonemeWord], config: &Config) -> VecDeque<Part> {
-    let (mut parts, mut part) = (VecDeque::new(), Part::new(config));
+fn divide(words: &[PhonemeWord], symbols: &Symbols, lengths: Lengths) -> VecDeque<Part> {
+    let (mut parts, mut part) = (VecDeque::new(), Part::new(symbols));
     for word in words {
-        part.push(word, config);
+        part.push(word, symbols, lengths.max_word);
         let is_clause = word.phonemes.chars().any(|symbol| ".,;:!?—…。，、".contains(symbol));
         let length = part.symbols.len();
-        let is_long = (length > LONG && is_clause) || length > LONGEST;
-        if (word.has_space && is_long) || length > 2 * LONGEST {
-            part.end(config, &mut parts);
+        let is_long = (length > lengths.clause && is_clause) || length > lengths.word;
+        if (word.has_space && is_long) || length > 2 * lengths.word {
+            part.end(symbols, &mut parts);
         }
     }
-    part.end(config, &mut parts);
+    part.end(symbols, &mut parts);
     parts
 }
 
 impl Part {
-    fn new(config: &Config) -> Self {
+    fn new(symbols: &Symbols) -> Self {
         let mut part = Self { ids: Vec::new(), symbols: Vec::new(), words: Vec::new() };
-        part.push_symbol('^', None, config);
+        part.push_symbol('^', None, symbols);
         part
     }
 
-    fn push(&mut self, word: &PhonemeWord, config: &Config) {
+    fn push(&mut self, word: &PhonemeWord, symbols: &Symbols, max_word: usize) {
         let is_word = word.phonemes.chars().any(char::is_alphanumeric);
         let index = is_word.then_some(self.words.len());
         let mut has_symbols = false;
-        for symbol in word.phonemes.chars().take(MAX_WORD) {
-            has_symbols |= self.push_symbol(symbol, index, config);
+        for symbol in word.phonemes.chars().take(max_word) {
+            has_symbols |= self.push_symbol(symbol, index, symbols);
         }
         if is_word && has_symbols {
             self.words.push(word.text.clone());
@@ -90,17 +136,17 @@ impl Part {
             return;
         }
         if word.has_space {
-            self.push_symbol(' ', None, config);
+            self.push_symbol(' ', None, symbols);
         }
     }
 
     /// Whether the voice has the symbol.
-    fn push_symbol(&mut self, symbol: char, word: Option<usize>, config: &Config) -> bool {
-        let Some(ids) = config.symbols.get(&symbol) else { return false };
+    fn push_symbol(&mut self, symbol: char, word: Option<usize>, symbols: &Symbols) -> bool {
+        let Some(ids) = symbols.get(&symbol) else { return false };
         self.ids.extend(ids);
         let mut count = ids.len();
         if symbol != '$' {
-            let padding = config.symbols.get(&'_').map_or(&[][..], Vec::as_slice);
+            let padding = symbols.get(&'_').map_or(&[][..], Vec::as_slice);
             self.ids.extend(padding);
             count += padding.len();
         }
@@ -109,13 +155,13 @@ impl Part {
     }
 
     /// Appends the part to `parts` if it has a word, and begins the next one.
-    fn end(&mut self, config: &Config, parts: &mut VecDeque<Self>) {
-        let mut part = std::mem::replace(self, Self::new(config));
+    fn end(&mut self, symbols: &Symbols, parts: &mut VecDeque<Self>) {
+        let mut part = std::mem::replace(self, Self::new(symbols));
         while part.symbols.last().is_some_and(|last| last.symbol == ' ') {
             let space = part.symbols.pop().map_or(0, |space| space.ids);
             part.ids.truncate(part.ids.len().saturating_sub(space));
         }
-        part.push_symbol('$', None, config);
+        part.push_symbol('$', None, symbols);
         if !part.words.is_empty() {
             parts.push_back(part);
         }
@@ -123,7 +169,7 @@ impl Part {
 
     /// The times of the part, whose first sample is `start`. `frames` are those of each id, with
     /// `hop` samples each.
-    pub(super) fn timing(&self, frames: &[usize], hop: u64, start: u64, rate: u32) -> Timing {
+    pub(crate) fn timing(&self, frames: &[usize], hop: u64, start: u64, rate: u32) -> Timing {
         let (mut at, mut frames) = (start, frames.iter());
         let mut phonemes = Vec::with_capacity(self.symbols.len());
         let mut words: Vec<Timed<Range<usize>>> = Vec::with_capacity(self.words.len());
@@ -172,6 +218,11 @@ fn visemes(phonemes: &[Timed<char>], rate: u32) -> Vec<Timed<Viseme>> {
                 visemes.push(Timed { value: value.unwrap_or_default(), start, end: phoneme.end });
             }
         }
+        if let (Some(value), Some(last)) = (glide(phoneme.value), visemes.last_mut()) {
+            let middle = start.midpoint(phoneme.end);
+            last.end = middle;
+            visemes.push(Timed { value, start: middle, end: phoneme.end });
+        }
     }
     if let (Some(last), Some(phoneme)) = (visemes.last_mut(), phonemes.last()) {
         last.end = phoneme.end;
@@ -180,9 +231,18 @@ fn visemes(phonemes: &[Timed<char>], rate: u32) -> Vec<Timed<Viseme>> {
     visemes
 }
 
+/// The viseme at the end of a diphthong that has one symbol, as misaki writes them.
+fn glide(symbol: char) -> Option<Viseme> {
+    match symbol {
+        'A' | 'I' | 'Y' => Some(Viseme::I),
+        'O' | 'Q' | 'W' => Some(Viseme::U),
+        _ => None,
+    }
+}
+
 /// The letters of a text as symbols: for voices that were trained on them.
 #[derive(Debug)]
-pub(super) struct Letters;
+pub(crate) struct Letters;
 
 impl Phonemizer for Letters {
     fn words(&self, text: &str) -> Vec<PhonemeWord> {
