@@ -13,7 +13,7 @@ use loqui_g2p::{G2p, OovFallback};
 use crate::synthesizer::{PhonemeWord, Phonemizer};
 use normalize::Normalized;
 
-/// English with the symbols of espeak, for Piper voices.
+/// English with the symbols of espeak, for Piper voices, or of misaki, for Kokoro voices.
 ///
 /// Numbers, amounts, times, dates of years, common abbreviations and units are read as words;
 /// unknown names by a small network. Emojis and other scripts are left out.
@@ -23,6 +23,7 @@ pub struct English {
     g2p: Arc<G2p>,
     /// Phonemes of words in small letters.
     dictionary: HashMap<String, String>,
+    has_misaki_symbols: bool,
 }
 
 /// A kind of English.
@@ -72,7 +73,7 @@ impl English {
                 g2p
             }
         };
-        Ok(Self { g2p, dictionary: HashMap::new() })
+        Ok(Self { g2p, dictionary: HashMap::new(), has_misaki_symbols: false })
     }
 
     /// As [`new`](Self::new), ready for a voice.
@@ -88,6 +89,14 @@ impl English {
     #[must_use]
     pub fn with_word(mut self, word: &str, phonemes: &str) -> Self {
         self.dictionary.insert(word.to_lowercase(), phonemes.to_owned());
+        self
+    }
+
+    /// Writes the symbols of misaki, with which Kokoro voices were trained, instead of espeak's:
+    /// `A` for `eɪ`, `ʤ` for `dʒ` and so on. Those of [`with_word`](Self::with_word) are unchanged.
+    #[must_use]
+    pub fn with_misaki_symbols(mut self) -> Self {
+        self.has_misaki_symbols = true;
         self
     }
 
@@ -127,6 +136,8 @@ impl Phonemizer for English {
             let range = without_quotes(&normalized.text, range);
             let phonemes = match self.of_dictionary(&token.text) {
                 Some(phonemes) => phonemes,
+                // The library's mark of an unknown word.
+                None if self.has_misaki_symbols => token.phonemes.replace('❓', ""),
                 None => espeak::of_misaki(&token.phonemes),
             };
             let has_space = token.whitespace;
@@ -184,6 +195,14 @@ mod tests {
         assert_eq!(find("friend"), "fɹˈɛnd");
         assert!(find("3.50").contains("dˈɑːl"), "{words:?}");
         assert!(!words.iter().any(|(_, phonemes)| phonemes.contains('❓')), "{words:?}");
+    }
+
+    #[test]
+    fn misaki_symbols_are_those_of_the_library() {
+        let english = English::new(Dialect::American).unwrap().with_misaki_symbols();
+        let words = english.with_word("Gandalf", "ɡˈændælf").words("Change the gate, Gandalf!");
+        let words: Vec<&str> = words.iter().map(|word| word.phonemes.as_str()).collect();
+        assert_eq!(words, ["ʧˈAnʤ", "ðə", "ɡˈAt", ",", "ɡˈændælf", "!"]);
     }
 
     #[test]

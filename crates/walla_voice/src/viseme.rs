@@ -83,7 +83,8 @@ impl Viseme {
     }
 
     /// The viseme of a symbol of the International Phonetic Alphabet before `next`. `None`: the
-    /// symbol has none (marks of stress and length, spaces), and the mouth stays.
+    /// symbol has none (marks of stress and length, spaces), and the mouth stays. Capital letters
+    /// are those of misaki: diphthongs, of which this is the first half, and the flap `T`.
     #[must_use]
     pub fn of_phoneme(symbol: char, next: Option<char>) -> Option<Self> {
         Some(match symbol {
@@ -91,17 +92,17 @@ impl Viseme {
             'f' | 'v' | 'ʋ' | 'ⱱ' | 'ɱ' => Self::Ff,
             'θ' | 'ð' => Self::Th,
             't' | 'd' if matches!(next, Some('ʃ' | 'ʒ')) => Self::Ch,
-            't' | 'd' | 'ɾ' | 'ʈ' | 'ɖ' | 'ɗ' => Self::Dd,
+            't' | 'd' | 'T' | 'ɾ' | 'ʈ' | 'ɖ' | 'ɗ' => Self::Dd,
             'k' | 'ɡ' | 'g' | 'ŋ' | 'x' | 'ɣ' | 'q' | 'ɢ' | 'χ' | 'ʁ' | 'h' | 'ɦ' | 'ħ' | 'c'
             | 'ɟ' | 'ç' => Self::Kk,
-            'ʃ' | 'ʒ' | 'ɕ' | 'ʑ' | 'ʂ' | 'ʐ' => Self::Ch,
-            's' | 'z' => Self::Ss,
+            'ʃ' | 'ʒ' | 'ɕ' | 'ʑ' | 'ʂ' | 'ʐ' | 'ʤ' | 'ʧ' | 'ʥ' | 'ʨ' => Self::Ch,
+            's' | 'z' | 'ʣ' | 'ʦ' => Self::Ss,
             'n' | 'l' | 'ɲ' | 'ɳ' | 'ɴ' | 'ɫ' | 'ʎ' | 'ɭ' | 'ɬ' => Self::Nn,
             'ɹ' | 'r' | 'ɚ' | 'ɜ' | 'ɝ' | 'ʀ' | 'ɻ' | 'ɽ' => Self::Rr,
-            'a' | 'ɑ' | 'æ' | 'ʌ' | 'ɐ' => Self::Aa,
-            'e' | 'ɛ' | 'ə' | 'ɘ' | 'ø' | 'œ' | 'ɵ' => Self::E,
+            'a' | 'ɑ' | 'æ' | 'ʌ' | 'ɐ' | 'I' | 'W' => Self::Aa,
+            'e' | 'ɛ' | 'ə' | 'ᵊ' | 'ɘ' | 'ø' | 'œ' | 'ɵ' | 'A' | 'Q' => Self::E,
             'i' | 'ɪ' | 'ᵻ' | 'ɨ' | 'j' | 'y' | 'ʏ' => Self::I,
-            'o' | 'ɔ' | 'ɒ' | 'ɤ' => Self::O,
+            'o' | 'ɔ' | 'ɒ' | 'ɤ' | 'O' | 'Y' => Self::O,
             'u' | 'ʊ' | 'ʉ' | 'ɯ' | 'w' | 'ɥ' => Self::U,
             '.' | ',' | '!' | '?' | ';' | ':' | '^' | '$' | '—' | '…' | '。' | '，' | '、' => {
                 Self::Silence
