@@ -9,6 +9,8 @@ mod engine;
 #[cfg(feature = "builtin")]
 mod english;
 mod error;
+#[cfg(feature = "builtin")]
+mod kokoro;
 mod mouth;
 #[cfg(feature = "builtin")]
 mod onnx;
@@ -33,6 +35,8 @@ pub use engine::{VoiceEngine, VoiceOptions, VoiceStats};
 #[cfg(feature = "builtin")]
 pub use english::{Dialect, English};
 pub use error::VoiceError;
+#[cfg(feature = "builtin")]
+pub use kokoro::{Kokoro, KokoroOptions};
 pub use mouth::{Mouth, MouthEvent, MouthOptions, MouthReader, Position, SayError, SentenceId};
 #[cfg(feature = "builtin")]
 pub use piper::{Piper, PiperOptions};

@@ -57,7 +57,17 @@ impl Network {
         pool: Arc<ThreadPool>,
         names: [&str; N],
     ) -> Result<(Self, [NodeId; N]), String> {
-        let load = || ModelOptions::with_all_ops().load(bytes).map_err(|error| error.to_string());
+        Self::load_with(&ModelOptions::with_all_ops(), bytes, pool, names)
+    }
+
+    /// As [`load`](Self::load), with options.
+    pub(crate) fn load_with<const N: usize>(
+        options: &ModelOptions,
+        bytes: Vec<u8>,
+        pool: Arc<ThreadPool>,
+        names: [&str; N],
+    ) -> Result<(Self, [NodeId; N]), String> {
+        let load = || options.load(bytes).map_err(|error| error.to_string());
         let network = Self { model: guarded(load)?, pool };
         let mut ids = Vec::with_capacity(N);
         for name in names {

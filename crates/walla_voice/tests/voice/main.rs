@@ -2,6 +2,7 @@
 #![cfg(feature = "builtin")]
 
 mod common;
+mod kokoro;
 mod piper;
 mod round_trip;
 mod tiny;

@@ -64,7 +64,7 @@ fn add_pink_noise(samples: &mut [f32], decibels: f32, seed: u64) {
 }
 
 /// Words without case and punctuation; numbers as digits.
-fn words_of(text: &str) -> Vec<String> {
+pub fn words_of(text: &str) -> Vec<String> {
     let text = text.to_lowercase().replace('%', " percent").replace("doctor", "dr");
     let text = text.replace("one hundred and twenty", "120").replace("forty", "40");
     let words = text.split(|c: char| !c.is_alphanumeric());
@@ -72,7 +72,7 @@ fn words_of(text: &str) -> Vec<String> {
 }
 
 /// Least number of words to insert, remove and replace.
-fn errors(expected: &[String], heard: &[String]) -> usize {
+pub fn errors(expected: &[String], heard: &[String]) -> usize {
     let mut row: Vec<usize> = (0..=heard.len()).collect();
     for (i, word) in expected.iter().enumerate() {
         let mut before = std::mem::replace(&mut row[0], i + 1);
