@@ -18,6 +18,7 @@
 //!     max_tokens: 120,
 //!     stop: ["\n"],
 //!     tokens_per_second: 6.0,
+//!     voice: (file: "voices/greta.onnx", speed: 1.1, gain: 0.8, speaker: 0),
 //!     priority: 1,
 //!     engine: "hero",
 //!     max_reasoning_tokens: 200,
@@ -83,7 +84,7 @@ use crate::systems::{Schedules, WallaSystems};
 mod file;
 mod lore;
 
-pub use file::{Character, CharacterError, CharacterLoader};
+pub use file::{Character, CharacterError, CharacterLoader, CharacterVoice};
 pub use lore::{LoreFile, LoreLoadError, LoreLoader};
 
 /// The character of an entity: it makes the entity an [`Agent`].
@@ -246,6 +247,8 @@ fn apply(
     set(agent, new.knowledge(), old.knowledge());
     replace(agent, new.cues().map(AgentCues), old.cues().map(AgentCues));
     replace(agent, new.constraint(), old.constraint());
+    #[cfg(feature = "speech")]
+    replace(agent, new.voice(), old.voice());
     let settings = (&new.actions, new.action_policy, new.action_rounds);
     if settings != (&old.actions, old.action_policy, old.action_rounds) {
         match actions.of(new) {
@@ -279,6 +282,13 @@ impl Character {
             stop_strings: self.stop.clone().unwrap_or_default(),
             ..default
         })
+    }
+
+    #[cfg(feature = "speech")]
+    fn voice(&self) -> Option<crate::voice::Voice> {
+        let CharacterVoice { file, speed, gain, speaker } = self.voice.as_ref()?;
+        let voice = crate::voice::Voice::file(file.as_str());
+        Some(crate::voice::Voice { speed: *speed, gain: *gain, speaker: *speaker, ..voice })
     }
 
     fn cues(&self) -> Option<Cues> {

@@ -1,6 +1,7 @@
 //! Files of characters.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use bevy_asset::io::Reader;
 use bevy_asset::{Asset, AssetLoader, Handle, LoadContext};
@@ -52,6 +53,9 @@ pub struct Character {
     /// Speech rate ([`VoiceRate`](crate::VoiceRate)).
     #[serde(default)]
     pub tokens_per_second: Option<f32>,
+    /// The voice, in a game with speech (feature `speech`: `Voice`); in others without effect.
+    #[serde(default)]
+    pub voice: Option<CharacterVoice>,
     /// Priority ([`AgentPriority`](crate::AgentPriority)).
     #[serde(default)]
     pub priority: Option<i32>,
@@ -102,6 +106,47 @@ pub struct Character {
     #[dependency]
     #[serde(skip)]
     pub lore_files: Vec<Handle<LoreFile>>,
+}
+
+/// The voice of a character.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CharacterVoice {
+    /// The ONNX file of a Piper voice. A relative path counts from the asset folder, from the
+    /// folder that contains it, or from the working directory: it is no asset.
+    pub file: String,
+    /// Speed, relative to the voice's own, from 0.25 to 4. Default: 1.
+    #[serde(default = "one", deserialize_with = "speed")]
+    pub speed: f32,
+    /// Factor of its loudness, from 0 to 16. Default: 1.
+    #[serde(default = "one", deserialize_with = "gain")]
+    pub gain: f32,
+    /// Speaker of a voice with several. Default: 0.
+    #[serde(default)]
+    pub speaker: u32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+fn speed<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    in_range(from, 0.25..=4.0, "a speed from 0.25 to 4")
+}
+
+fn gain<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    in_range(from, 0.0..=16.0, "a factor from 0 to 16")
+}
+
+fn in_range<'de, D: Deserializer<'de>>(
+    from: D,
+    range: RangeInclusive<f32>,
+    expected: &str,
+) -> Result<f32, D::Error> {
+    let number = f32::deserialize(from)?;
+    let is_legal = range.contains(&number);
+    let wrong = || serde::de::Error::custom(format!("{number} is not {expected}"));
+    if is_legal { Ok(number) } else { Err(wrong()) }
 }
 
 /// Sampling in a file.

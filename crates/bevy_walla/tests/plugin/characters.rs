@@ -123,6 +123,23 @@ fn a_character_has_cues() {
     assert_eq!(agent.get::<Agent>().unwrap().persona, "Greta");
 }
 
+#[cfg(feature = "speech")]
+#[test]
+fn a_character_has_a_voice() {
+    use bevy_walla::voice::Voice;
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"(persona: "Greta", voice: (file: "greta.onnx", speed: 1.5, speaker: 2))"#;
+    std::fs::write(folder.path().join(FILE), text).unwrap();
+    let mut app = app_in(folder.path(), &echo());
+    let greta = spawn_from(&mut app, FILE);
+    run_until(&mut app, |app| applied(app) == 1);
+    let voice = Voice { speaker: 2, ..Voice::file("greta.onnx").with_speed(1.5) };
+    assert_eq!(*app.world().entity(greta).get::<Voice>().unwrap(), voice);
+    rewrite(&mut app, folder.path(), "(persona: \"Greta\")");
+    run_until(&mut app, |app| applied(app) == 2);
+    assert!(!app.world().entity(greta).contains::<Voice>());
+}
+
 /// A change of the file: no reply ends, conversations stay, and the next prompt has the new
 /// persona.
 #[test]
@@ -325,6 +342,7 @@ const WHOLE: &str = r#"(
     max_tokens: 120,
     stop: ["\n"],
     tokens_per_second: 6.0,
+    voice: (file: "voices/greta.onnx", speed: 1.1),
     priority: -1,
     engine: "hero",
     max_reasoning_tokens: 200,
@@ -346,6 +364,8 @@ fn damaged_files_are_errors_with_their_place() {
         ("(persona: \"a\",\n sampling: (temperature: -1))", 2, "sampling"),
         ("(persona: \"a\",\n sampling: (top_p: \"x\"))", 2, "sampling.top_p"),
         ("(persona: \"a\",\n\n actions: {\"give\": {\"item\": [1]}})", 3, "actions.give.item[0]"),
+        ("(persona: \"a\",\n voice: (file: \"a.onnx\",\n speed: 9))", 3, "voice.speed"),
+        ("(persona: \"a\",\n voice: (speed: 1))", 2, "voice"),
         ("(persona: \"a\") rest", 1, ""),
     ] {
         let error = Character::from_ron(text).unwrap_err();
