@@ -112,8 +112,9 @@ pub struct Voice {
     pub gain: f32,
     /// Speaker of a voice with several. Default 0.
     pub speaker: u32,
-    /// Seed of the voice. A sentence has the same samples again if seed, reply
-    /// ([`ReplyId`]), place and text are equal, as in a replay. Default 0.
+    /// Seed of the voice. The seed of a sentence is computed from it, from the text and from the
+    /// number of sentences that the agent has said before: a replay of a recording in the same game
+    /// has the same samples, on the same kind of machine. Default 0.
     pub seed: u64,
     /// Variation of sound and durations. Default `None`: the voice's own.
     pub variation: Option<Variation>,

@@ -11,6 +11,7 @@ use bevy_ecs::query::Allow;
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use bevy_time::Time;
 use walla_runtime::ReplyId;
+use walla_types::{FNV1A, fnv1a};
 use walla_voice::{
     Mouth, MouthEvent, MouthReader, SayError, SentenceId, SpeakOptions, Timing,
     Viseme as MouthShape,
@@ -49,6 +50,9 @@ pub struct Speaking {
     /// Oldest first; the first ones are in the mouth.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     lines: VecDeque<Line>,
+    /// Number of its sentences so far.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    said: u32,
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     shape: MouthShape,
     /// The reply of the sentence that was spoken last, and the bytes of it up to there.
@@ -94,6 +98,8 @@ struct Line {
     text: Arc<str>,
     /// Bytes of the reply up to its end.
     end_bytes: u32,
+    /// Among all sentences of the agent.
+    number: u32,
     /// Its place in the mouth.
     sentence: Option<SentenceId>,
     timing: Timing,
@@ -106,10 +112,10 @@ struct Line {
 }
 
 impl Line {
-    /// Another one for each sentence, so that a repeated text varies.
+    /// Another one for each sentence, so that a repeated text varies, and the same one in a replay.
     fn seed(&self, seed: u64) -> u64 {
-        let place = self.reply_id.0.rotate_left(32) ^ u64::from(self.end_bytes);
-        seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let numbers = [seed, u64::from(self.number)].map(u64::to_le_bytes);
+        fnv1a(fnv1a(FNV1A, numbers.as_flattened()), self.text.as_bytes())
     }
 }
 
@@ -164,6 +170,7 @@ pub(super) fn say(
         tag: sentence.tag,
         text: sentence.text.as_str().into(),
         end_bytes: sentence.end_bytes,
+        number: speaking.said,
         sentence: None,
         timing: Timing::default(),
         samples: None,
@@ -172,6 +179,7 @@ pub(super) fn say(
         visemes: 0,
         words: 0,
     };
+    speaking.said = speaking.said.wrapping_add(1);
     if speaking.lines.len() >= MAX_LINES {
         tracing::warn!(target: "walla::voice", agent = %sentence.agent, "its voice is too far behind");
         let reason = SpeechEnd::Interrupted { heard_bytes: 0 };

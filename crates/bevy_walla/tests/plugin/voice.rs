@@ -397,3 +397,36 @@ fn members_of_a_group_wait_for_the_voice_and_keep_what_was_heard() {
     play(&mut app, &mut readers[1], 6 * PIECE);
     run_until(&mut app, |app| log(app).ends() == 3);
 }
+
+/// The recording has the asks and the replies; the seeds follow from them.
+#[test]
+fn a_replay_has_the_same_speech() {
+    use bevy_walla::engines::EngineSetup;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("evening.wrec");
+    let engine = ScriptedEngine::new(|_, question| format!("Ab. {question} Ab."));
+    let spoken = |plugin: WallaPlugin| {
+        let mut app = App::new();
+        app.add_plugins((plugin, WallaVoicePlugin::default())).init_resource::<Log>();
+        let voice = Arc::<Letters>::default();
+        let component = Voice { seed: 7, ..Voice::of(Arc::clone(&voice) as _) };
+        let agent = app.world_mut().spawn((Agent::persona("Greta"), component)).id();
+        updates(&mut app, 3);
+        for question in ["Cd.", "Ef."] {
+            app.world_mut().trigger(Ask::new(agent, question));
+            updates(&mut app, 20);
+            run_to_silence(&mut app, agent);
+        }
+        drop(app);
+        let seeds = voice.seeds.lock().unwrap().clone();
+        seeds
+    };
+    let first = spoken(WallaPlugin::new(&engine).record_to(&file));
+    let texts: Vec<&str> = first.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(texts, ["Ab.", "Cd.", "Ab.", "Ab.", "Ef.", "Ab."]);
+    let mut seeds: Vec<u64> = first.iter().map(|(_, seed)| *seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 6, "a repeated text varies");
+    assert_eq!(spoken(WallaPlugin::new(EngineSetup::replay_from(&file))), first);
+}

@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use walla_voice::{
@@ -19,6 +19,8 @@ pub struct Letters {
     pub steps: AtomicUsize,
     /// Time of each piece.
     pub time: Duration,
+    /// Texts and their seeds, in order.
+    pub seeds: Mutex<Vec<(String, u64)>>,
 }
 
 impl SpeechSynthesizer for Letters {
@@ -32,6 +34,7 @@ impl SpeechSynthesizer for Letters {
         options: &SpeakOptions,
     ) -> Result<Box<dyn Utterance>, VoiceError> {
         options.check()?;
+        self.seeds.lock().unwrap().push((text.to_owned(), options.seed));
         let text: Vec<char> = text.chars().collect();
         Ok(Box::new(Spelling { voice: self, text, next: None }))
     }
