@@ -312,4 +312,7 @@ mod pages {
     struct Saving;
     #[doc = include_str!("../../../docs/shipping.md")]
     struct Shipping;
+    #[cfg(feature = "speech")]
+    #[doc = include_str!("../../../docs/voice.md")]
+    struct Voice;
 }

@@ -1,4 +1,47 @@
-//! Speech of characters.
+//! Speech of characters: from texts to sound with the shapes of mouths, and from sound to texts.
+//!
+//! A [`VoiceEngine`] is a thread of low priority with a budget per frame. It speaks for any number
+//! of [`Mouth`]s and listens for any number of [`Ear`]s, in pieces of work of about 25 ms, the one
+//! that is needed first before the others. Nothing on the side of the host ever waits.
+//!
+//! ```text
+//! say ▶ queue of texts ▶ ┌ thread walla-voice ────────────────┐ ▶ ring of samples ▶ MouthReader
+//! Microphone ▶ samples ▶ │ synthesis, detection, recognition  │ ▶ events: times, texts
+//!                        └────────────────────────────────────┘
+//! ```
+//!
+//! Engines of speech are behind traits: [`SpeechSynthesizer`], [`Phonemizer`],
+//! [`SpeechRecognizer`], [`VoiceActivity`]. Feature `builtin` has some in pure Rust: `Piper` and
+//! `Kokoro` voices, `English` phonemes, `Whisper`, `Earshot` and `Silero`. The crate contains no
+//! voice and no recogniser's model; `docs/voice.md` names some.
+//!
+//! Networks are ONNX files, which are programs: load those that you trust. A damaged one is an
+//! error, also if an operator panics, so a program that is built with `panic = "abort"` ends there.
+//!
+//! # Examples
+//! A sentence with the times of its mouth:
+//! ```no_run
+//! # #[cfg(feature = "builtin")]
+//! # fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use walla_voice::{MouthEvent, MouthOptions, Piper, SpeakOptions, VoiceEngine, VoiceOptions};
+//! let engine = VoiceEngine::new(&VoiceOptions::default())?;
+//! let voice = Piper::load("greta.onnx", Default::default())?;
+//! let mut mouth = engine.mouth(voice, MouthOptions::default())?;
+//! let mut reader = mouth.take_reader().ok_or("it was taken")?;
+//! mouth.say("Three silver.".to_owned(), SpeakOptions::default())?;
+//! let mut block = [0.0; 512];
+//! while !mouth.is_idle() {
+//!     let count = reader.read(&mut block); // on the thread of the sound card
+//!     while let Some(event) = mouth.try_event() {
+//!         if let MouthEvent::Planned { timing, .. } = event {
+//!             println!("{:?}", timing.visemes);
+//!         }
+//!     }
+//! #   let _ = count;
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

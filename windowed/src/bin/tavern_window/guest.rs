@@ -5,6 +5,7 @@ use std::f32::consts::PI;
 use bevy::prelude::*;
 use bevy::sprite::{SpritePickingMode, SpritePickingSettings};
 use bevy_walla::prelude::*;
+use bevy_walla::voice::Speaking;
 use walla_examples::{Persona, REGULARS};
 
 use crate::brush::Brush;
@@ -12,6 +13,7 @@ use crate::mood::{self, Brow, Mood, Plate};
 use crate::mouth::Mouth;
 use crate::player::Select;
 use crate::seats::{SEATS, Seat};
+use crate::voices;
 
 /// Spawns the guests.
 pub struct GuestPlugin {
@@ -281,26 +283,31 @@ fn head(commands: &mut Commands, brush: &mut Brush, look: &Look) -> Vec<Entity> 
     parts
 }
 
-/// Moves the lips of speaking guests.
+/// Moves the lips of speaking guests: with a voice by the shapes of its mouth.
 fn move_lips(
     time: Res<Time>,
-    mouths: Query<(Entity, &Mouth, &Mood)>,
+    mouths: Query<(Entity, &Mouth, &Mood, Option<&Speaking>)>,
     children: Query<&Children>,
     mut lips: Query<&mut Transform, With<Lips>>,
 ) {
-    for (guest, mouth, mood) in &mouths {
-        let open = if mouth.is_talking() {
-            0.55 + 0.65 * (time.elapsed_secs() * 17.0 + guest.index_u32() as f32).sin().abs()
-        } else {
-            0.38
+    for (guest, mouth, mood, voice) in &mouths {
+        let (open, wide) = match voice {
+            Some(voice) => voices::lips(voice.shape()),
+            None if mouth.is_talking() => {
+                let beat = (time.elapsed_secs() * 17.0 + guest.index_u32() as f32).sin().abs();
+                (0.55 + 0.65 * beat, 1.0)
+            }
+            None => (0.38, 1.0),
         };
         let mut below = children.iter_descendants(guest);
         if let Some(mut at) = below
             .find_map(|part| lips.get(part).ok().map(|_| part))
             .and_then(|part| lips.get_mut(part).ok())
         {
-            at.scale.y = open;
-            at.scale.x = mood.lips();
+            // Lips do not jump.
+            let step = 1.0 - (-30.0 * time.delta_secs()).exp();
+            let goal = Vec2::new(mood.lips() * wide, open);
+            at.scale = at.scale.xy().lerp(goal, step).extend(1.0);
         }
     }
 }

@@ -27,6 +27,7 @@ mod room;
 mod script;
 mod seats;
 mod table_talk;
+mod voices;
 mod wares;
 
 use std::path::PathBuf;
@@ -52,6 +53,9 @@ struct Arguments {
     /// Number of guests.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u8).range(1..=11))]
     guests: u8,
+    /// Voice of the guests: the ONNX file of a Piper voice, with its settings next to it.
+    #[arg(long, value_name = "FILE.onnx")]
+    voice: Option<PathBuf>,
     /// Shows the overlay at the start.
     #[arg(long)]
     overlay: bool,
@@ -107,6 +111,7 @@ fn main() -> AppExit {
         mouth::plugin,
         bubble::plugin,
         table_talk::plugin,
+        voices::VoicesPlugin { file: arguments.voice.clone() },
         player::plugin,
         wares::plugin,
         purse::plugin,

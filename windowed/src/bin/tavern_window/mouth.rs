@@ -3,6 +3,7 @@
 use bevy::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::reply::{FinishReason, ReplyId};
+use bevy_walla::voice::Speaking;
 
 /// Seconds per word: a short pause and its letters, about 16 letters a second.
 const WORD_SECONDS: f32 = 0.06;
@@ -92,6 +93,14 @@ impl Mouth {
     /// Whether more words follow.
     pub fn is_talking(&self) -> bool {
         self.said > 0 && !(self.complete && self.said == self.line.len())
+    }
+
+    /// Shows the words up to the end of this one, which is spoken.
+    pub fn hear(&mut self, word: &str) {
+        let rest = self.line.get(self.said..).unwrap_or_default();
+        if let Some(at) = rest.find(word) {
+            self.said += at + word.len();
+        }
     }
 
     /// Whether no line is left, and the last one has been visible long enough.
@@ -185,10 +194,14 @@ fn fail(failed: On<ReplyFailed>, mut mouths: Query<&mut Mouth>) {
 
 fn speak(
     time: Res<Time>,
-    mut mouths: Query<(Entity, &mut Mouth)>,
+    mut mouths: Query<(Entity, &mut Mouth, Option<&Speaking>)>,
     mut spoken: MessageWriter<LineSpoken>,
 ) {
-    for (guest, mut mouth) in &mut mouths {
+    for (guest, mut mouth, voice) in &mut mouths {
+        // A voice shows its words itself. What it leaves out is shown when it has ended.
+        if voice.is_some_and(|voice| voice.is_speaking() || !mouth.complete) {
+            continue;
+        }
         if mouth.line.is_empty() && !mouth.complete {
             continue;
         }
@@ -211,6 +224,15 @@ mod tests {
         assert_eq!(word_end("It costs 3", 8, true), Some(10));
         assert_eq!(word_end("It costs 3", 10, true), None);
         assert_eq!(word_end("  ", 0, true), None);
+    }
+
+    #[test]
+    fn spoken_words_are_shown() {
+        let mut mouth = Mouth { line: "It costs 3 silver.".to_owned(), ..Mouth::default() };
+        for (word, shown) in [("It", "It"), ("3", "It costs 3"), ("It", "It costs 3")] {
+            mouth.hear(word);
+            assert_eq!(mouth.words(), shown);
+        }
     }
 
     #[test]

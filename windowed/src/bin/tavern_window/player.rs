@@ -4,9 +4,11 @@ use bevy::input::ButtonState;
 use bevy::input::keyboard::{Key, KeyboardInput};
 use bevy::prelude::*;
 use bevy_walla::prelude::*;
+use bevy_walla::voice::Voice;
 
 use crate::guest::{Guest, Halo};
 use crate::mouth::{BY_PLAYER, LineSpoken, Mouth};
+use crate::voices;
 use crate::wares;
 
 /// Maximum number of typed characters.
@@ -218,15 +220,16 @@ fn select(mut selects: MessageReader<Select>, mut player: ResMut<Player>) {
 fn say(
     mut says: MessageReader<Say>,
     mut player: ResMut<Player>,
-    mut mouths: Query<&mut Mouth>,
+    mut mouths: Query<(&mut Mouth, Has<Voice>)>,
     mut commands: Commands,
 ) {
     for Say(text) in says.read() {
         let Some(guest) = player.guest else { continue };
-        let Ok(mut mouth) = mouths.get_mut(guest) else { continue };
+        let Ok((mut mouth, has_voice)) = mouths.get_mut(guest) else { continue };
         mouth.stop();
         player.waits = true;
-        commands.cancel(guest).ask_tagged(guest, text.clone(), BY_PLAYER);
+        voices::interrupt(&mut commands, guest, has_voice);
+        commands.ask_tagged(guest, text.clone(), BY_PLAYER);
     }
 }
 
