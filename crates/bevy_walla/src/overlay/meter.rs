@@ -24,6 +24,8 @@ pub(super) struct Meters {
     pub device: DeviceTime,
     pub tokens: Rate,
     pub background_tokens: Rate,
+    #[cfg(feature = "speech")]
+    pub voice_micros: Rate,
     pub first_tokens: FirstTokens,
     /// Tokens of each engine of several.
     pub engines: HashMap<Arc<str>, Rate>,

@@ -26,6 +26,7 @@
 //! | `first token 84 ms   mean 62   max 412` | from an ask's arrival at the engine to its first token: of the reply that ended last, and of the latest 64; absent before the first reply |
 //! | `wait 312, encode 1, prefill 90, decode 9` | the parts of the longest of them, in milliseconds ([`FirstTokenTimes`](crate::reply::FirstTokenTimes)) |
 //! | `background prefill 1200 tokens/s` | prompts of idle agents, for all agents together; absent if there was none since the engine's start |
+//! | `voice 104 ms/s   longest piece 26 ms` | computing time of speech, and its longest piece of work; absent without `WallaVoicePlugin` |
 //! | `frame 16.7 ms   p99 16.9   max 17.4` | of the latest 256 frames, as in the histogram below (heights are logarithmic) |
 
 mod meter;

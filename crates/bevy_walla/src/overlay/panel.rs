@@ -32,6 +32,8 @@ pub(super) enum Line {
     FirstTokenParts,
     /// Tokens evaluated in the background.
     Background,
+    /// Computing time of speech.
+    Speech,
     /// Each engine of several, one per line.
     Engines,
     /// Frame times.
@@ -104,6 +106,7 @@ pub(super) fn spawn(mut commands: Commands) {
             line(panel, Line::FirstToken, PALE);
             line(panel, Line::FirstTokenParts, DIM);
             line(panel, Line::Background, DIM);
+            line(panel, Line::Speech, DIM);
             line(panel, Line::Engines, DIM);
             line(panel, Line::Frames, PALE);
             histogram(panel);

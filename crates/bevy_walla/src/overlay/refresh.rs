@@ -51,6 +51,7 @@ struct Reading {
     first_token: Option<FirstTokenSpread>,
     /// Tokens per second; `None` if there were none since the engine's start.
     background: Option<f64>,
+    speech: String,
     /// A line for each engine of several.
     engines: String,
     frames: Spread,
@@ -63,6 +64,7 @@ pub(super) fn refresh(
     overlay: Res<WallaOverlay>,
     mut meters: ResMut<Meters>,
     (walla, engines): (Option<Res<Walla>>, Option<Res<WallaEngines>>),
+    #[cfg(feature = "speech")] voice: Option<Res<crate::voice::VoiceThread>>,
     speeches: Query<&Speech, With<Agent>>,
     mut lines: Query<(&Line, &mut Text, &mut Node)>,
     mut bars: Query<(&Bar, &mut Node, &mut BackgroundColor), Without<Line>>,
@@ -77,6 +79,10 @@ pub(super) fn refresh(
     let background_tokens = walla.stats().background_tokens;
     let background_rate = meters.background_tokens.update(now, background_tokens);
     let bar_micros = meters.frames.bar_micros();
+    #[cfg(feature = "speech")]
+    let speech = voice.map(|voice| write_speech(voice.stats(), &mut meters, now));
+    #[cfg(not(feature = "speech"))]
+    let speech = None;
     let reading = Reading {
         device: meters.device.take(walla.stats().device_time),
         budget: walla.stats().budget.budget,
@@ -84,6 +90,7 @@ pub(super) fn refresh(
         tokens_per_second: meters.tokens.update(now, walla.stats().tokens),
         first_token: meters.first_tokens.spread(),
         background: (background_tokens > 0).then_some(background_rate),
+        speech: speech.unwrap_or_default(),
         engines: engines
             .map(|engines| write_engines(&engines, &mut meters, now))
             .unwrap_or_default(),
@@ -151,6 +158,10 @@ impl Reading {
                 Some(rate) => write!(out, "background prefill {rate:.0} tokens/s"),
                 None => Ok(()),
             },
+            Line::Speech => {
+                out.push_str(&self.speech);
+                Ok(())
+            }
             Line::Engines => {
                 out.push_str(&self.engines);
                 Ok(())
@@ -239,6 +250,17 @@ fn write_engine(walla: &Walla, out: &mut String) -> std::fmt::Result {
         WallaState::Ready => Ok(()),
         WallaState::Failed(error) => write!(out, ", failed: {error}"),
     }
+}
+
+/// "voice 104 ms/s   longest piece 26 ms", once it has worked.
+#[cfg(feature = "speech")]
+fn write_speech(stats: crate::voice::VoiceStats, meters: &mut Meters, now: Instant) -> String {
+    let busy = u64::try_from(stats.busy.as_micros()).unwrap_or(u64::MAX);
+    let rate = meters.voice_micros.update(now, busy) / 1e3;
+    if stats.pieces == 0 {
+        return String::new();
+    }
+    format!("voice {rate:.0} ms/s   longest piece {:.0} ms", millis(stats.longest))
 }
 
 /// "cloud: 12 replies, 210 tokens/s, 3 moved, unavailable"
