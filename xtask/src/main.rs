@@ -155,7 +155,7 @@ fn features(is_full: bool) -> Result<(), String> {
 }
 
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
-const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,\
+const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,walla/voice,\
                         walla_cuda/cupti,\
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\

@@ -30,5 +30,8 @@ mod signals;
 mod streams;
 #[path = "cli/templates.rs"]
 mod templates;
+#[cfg(feature = "voice")]
+#[path = "cli/voice.rs"]
+mod voice;
 #[path = "cli/warnings.rs"]
 mod warnings;

@@ -73,6 +73,8 @@ fn verbs_of_other_programs_get_a_hint() {
             "eval",
             if cfg!(feature = "evaluate") { "walla evaluate" } else { "the feature evaluate" },
         ),
+        ("say", if cfg!(feature = "voice") { "walla speak" } else { "the feature voice" }),
+        ("stt", if cfg!(feature = "voice") { "walla transcribe" } else { "the feature voice" }),
         ("tokenise", "walla tokenize"),
         ("generat", "similar: generate"),
     ] {

@@ -9,6 +9,8 @@ use walla_device::{GpuContext, OpenOptions};
 use walla_model::chat::TemplateChoice;
 
 use crate::input::{TextError, text};
+#[cfg(feature = "voice")]
+use crate::voice::args::{Speak, Transcribe};
 
 /// Run language model agents for games and robots: inspect model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -64,6 +66,18 @@ pub enum Verb {
     /// next to the model. Nothing is fetched by any other verb.
     #[cfg(feature = "pull")]
     Pull(Pull),
+    /// Speak a text to a WAV file, with the times of the mouth's shapes
+    ///
+    /// 16 bits, mono, at the rate of the voice. The same text, voice and seed give the same samples
+    /// on the same kind of machine.
+    #[cfg(feature = "voice")]
+    Speak(Speak),
+    /// Write down the speech of a WAV file, a line for each utterance
+    ///
+    /// Integers of 8 to 32 bits or floats, any number of channels, 4,000 to 384,000 samples a
+    /// second, of any length. A line has the begin and the end, and what was said between them.
+    #[cfg(feature = "voice")]
+    Transcribe(Transcribe),
     /// Measure milliseconds per step for several numbers of agents
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.

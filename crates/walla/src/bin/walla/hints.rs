@@ -67,7 +67,10 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["-ctk", "-ctv", "--cache-type-k", "--cache-type-v", "--kv-cache-dtype"], &["--kv"]),
     (&["-b", "-ub", "--batch", "--ubatch", "--batch-size", "--ubatch-size"], &["--prefill-rows"]),
     (&["-np", "--parallel", "--n-parallel", "--max-num-seqs"], &["--agents"]),
-    (&["-o", "--output", "--outfile"], &["--out"]),
+    (&["-o", "--output", "--outfile", "--output-file"], &["--out"]),
+    (&["-m", "--model"], &["--voice", "--model"]),
+    (&["--length-scale"], &["--speed"]),
+    (&["-l", "--lang"], &["--language"]),
     (&["--parse-special"], &["--special"]),
     (&["--add-bos", "--add-special"], &["--bos"]),
 ];
@@ -127,6 +130,8 @@ const VERBS: &[(&[&str], &str)] = &[
     // Without the feature.
     (&["pull"], PULL),
     (&["eval", "evaluate", "judge", "card"], EVALUATE),
+    (&["speak", "say", "tts", "synthesize"], SPEAK),
+    (&["transcribe", "stt", "asr", "whisper"], TRANSCRIBE),
 ];
 
 #[cfg(feature = "pull")]
@@ -139,6 +144,15 @@ const PULL: &str =
 const EVALUATE: &str = "walla evaluate measures the replies of a model";
 #[cfg(not(feature = "evaluate"))]
 const EVALUATE: &str = "this build measures no replies; walla with the feature evaluate does";
+
+#[cfg(feature = "voice")]
+const SPEAK: &str = "walla speak writes a WAV file";
+#[cfg(feature = "voice")]
+const TRANSCRIBE: &str = "walla transcribe reads a WAV file";
+#[cfg(not(feature = "voice"))]
+const SPEAK: &str = "this build does not speak; walla with the feature voice does";
+#[cfg(not(feature = "voice"))]
+const TRANSCRIBE: &str = "this build does not listen; walla with the feature voice does";
 
 /// Walla's name for the first argument that clap refused, if it has one.
 pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {
@@ -241,7 +255,8 @@ fn of_flag(name: &str, arguments: &[String]) -> Option<String> {
         return Some("walla chat talks to a model".to_owned());
     }
     if takes("text") && ["-p", "--prompt", "--text", "--input"].contains(&name.as_str()) {
-        return Some(format!("the text is no flag: walla {called} MODEL TEXT"));
+        let model = if takes("model") { "MODEL " } else { "" };
+        return Some(format!("the text is no flag: walla {called} {model}TEXT"));
     }
     if called == "chat" && ["-p", "--prompt"].contains(&name.as_str()) {
         return Some("walla chat reads what you type, walla generate continues a --prompt".into());

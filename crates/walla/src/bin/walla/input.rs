@@ -27,10 +27,20 @@ pub enum TextError {
 /// Reads a text of at most [`MAX_BYTES`] bytes, without a byte order mark. The file may be endless,
 /// such as a device.
 pub fn text(path: &Path) -> Result<String, TextError> {
+    let file = File::open(path);
+    text_of(file.map_err(|source| TextError::Read { path: path.to_owned(), source })?, path)
+}
+
+/// As [`text`], of standard input.
+#[cfg(feature = "voice")]
+pub fn standard_input() -> Result<String, TextError> {
+    text_of(io::stdin().lock(), Path::new("standard input"))
+}
+
+fn text_of(input: impl Read, path: &Path) -> Result<String, TextError> {
     let failed = |source| TextError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    input.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > MAX_BYTES {
         return Err(TextError::TooLong { path: path.to_owned() });
     }

@@ -29,6 +29,8 @@ mod score;
 mod serve;
 mod tokenize;
 mod usage;
+#[cfg(feature = "voice")]
+mod voice;
 
 use std::process::ExitCode;
 
@@ -60,6 +62,10 @@ fn main() -> ExitCode {
         Verb::Serve(arguments) => serve::run(&arguments),
         #[cfg(feature = "pull")]
         Verb::Pull(arguments) => pull::run(&arguments),
+        #[cfg(feature = "voice")]
+        Verb::Speak(arguments) => voice::speak::run(&arguments),
+        #[cfg(feature = "voice")]
+        Verb::Transcribe(arguments) => voice::transcribe::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         #[cfg(feature = "evaluate")]
         Verb::Evaluate(arguments) => evaluate::run(&arguments),
