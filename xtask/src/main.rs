@@ -101,6 +101,7 @@ fn main() -> ExitCode {
 fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
     cargo("test --package walla_voice --features builtin")?;
+    cargo("test --package walla --features voice --test cli voice")?;
     emulate::ci(is_full)?;
     cargo("fmt --all --check")?;
     features(is_full)?;
@@ -158,6 +159,7 @@ fn features(is_full: bool) -> Result<(), String> {
 const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,walla/voice,\
                         walla_cuda/cupti,\
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
+                        bevy_walla/voice,\
                         walla_examples/cuda,walla_examples/remote,\
                         walla_benches/assets,walla_benches/cuda,walla_benches/remote,\
                         walla_voice/builtin";
