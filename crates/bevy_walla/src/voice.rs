@@ -8,9 +8,9 @@
 //! game's time, so that mouths also move without sound. `WallaVoicePlaybackPlugin` (feature
 //! `voice_playback`) plays it with `bevy_audio`.
 //!
-//! A [`VoiceListener`] hears a player: it finds speech in the samples of a microphone, recognises it,
-//! and asks an agent. If the player speaks while the agent does, the agent falls silent, and its
-//! conversation keeps exactly the part that was heard ([`Interrupt`]).
+//! A [`VoiceListener`] hears a player: it finds speech in the samples of a microphone, recognises
+//! it, and asks an agent. If the player speaks while the agent does, the agent falls silent, and
+//! its conversation keeps exactly the part that was heard ([`Interrupt`]).
 //!
 //! # Examples
 //! ```no_run
@@ -60,7 +60,8 @@ pub use playback::{SpatialVoice, VoiceOutput, VoiceStream, WallaVoicePlaybackPlu
 pub use speaking::Speaking;
 #[cfg(feature = "voice")]
 pub use walla_voice::{
-    Dialect, Earshot, English, Piper, PiperOptions, Silero, Whisper, WhisperOptions,
+    Dialect, Earshot, English, Kokoro, KokoroOptions, Piper, PiperOptions, Silero, Whisper,
+    WhisperOptions,
 };
 pub use walla_voice::{
     DropReason, HEARING_RATE, Microphone, Mouth, MouthOptions, MouthReader, Phonemizer,
@@ -161,7 +162,7 @@ impl Voice {
 
 /// Adds [`Voice`] and [`VoiceListener`].
 ///
-/// Speech has a budget of its own per frame; what is above it is deducted from later frames. One
+/// Speech has a separate budget per frame, and an overrun is deducted from later frames. One
 /// thread speaks and listens for all agents, with a priority below the game's. The diagnostic
 /// [`WallaVoicePlugin::VOICE_MS`] has its time.
 #[derive(Clone, Debug, Default)]
@@ -209,7 +210,7 @@ impl VoiceThread {
         self.engine.as_ref()
     }
 
-    /// What it has done so far.
+    /// Counters of its work so far.
     #[must_use]
     pub fn stats(&self) -> VoiceStats {
         self.engine.as_ref().map(VoiceEngine::stats).unwrap_or_default()

@@ -12,8 +12,8 @@ use crate::recognizer::{HEARING_RATE, VoiceActivity};
 /// Frames after a reset whose result is not reliable when there is noise.
 const FIRST_FRAMES: u32 = 12;
 
-/// The detector of the crate `earshot`, whose network is in the program: frames of 16 ms, which cost
-/// 5 µs each. It takes some tones and music for speech; [`Silero`] does not.
+/// The detector of the crate `earshot`, whose network is in the program: frames of 16 ms, which
+/// cost 5 µs each. It takes some tones and music for speech; [`Silero`] does not.
 pub struct Earshot {
     detector: Box<earshot::Detector>,
     /// Frames since the reset, at most [`FIRST_FRAMES`].

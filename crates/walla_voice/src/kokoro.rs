@@ -41,9 +41,9 @@ const LENGTHS: Lengths = Lengths { clause: 40, word: 80, max_word: 100 };
 /// It takes more time than [`Piper`](crate::Piper): 0.3 to 0.6 s of one core for each second of
 /// sound, with about 100 MB of memory for the 8-bit network, and 40 MB more for each second of a
 /// part in work. A text is spoken in parts that end with a sentence or at a comma behind 40
-/// symbols, or else at a word behind 80. The sound of a part is one piece of work, so a budget and a
-/// cancel act behind it: 1.3 to 2.5 s of a core for a sentence of 70 symbols (4.5 s of sound), 1.7
-/// to 3 s for the longest part.
+/// symbols, or else at a word behind 80. The sound of a part is one piece of work, so a budget and
+/// a cancel act behind it: 1.3 to 2.5 s of a core for a sentence of 70 symbols (4.5 s of sound),
+/// 1.7 to 3 s for the longest part.
 ///
 /// The file of the network may be the 8-bit one. The same text gives the same samples with any
 /// number of threads: [`seed`](SpeakOptions::seed), [`variation`](SpeakOptions::variation),

@@ -161,7 +161,8 @@ impl Mouth {
     }
 
     /// Stops all sentences so far. The playback stops at the next read, within one piece of work
-    /// the thread stops too. Returns the position: of its sentence, exactly these samples were read.
+    /// the thread stops too. Returns the position: exactly these samples of its sentence were
+    /// read.
     /// A read that runs at this moment on another thread may still add to it; then
     /// [`position`](Self::position) has the final value, until the next sentence is read.
     pub fn stop(&mut self) -> Position {

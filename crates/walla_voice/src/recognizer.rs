@@ -8,7 +8,7 @@ use crate::error::VoiceError;
 /// Samples per second of what recognisers and detectors hear.
 pub const HEARING_RATE: u32 = 16_000;
 
-/// Writes down what is said. [`Whisper`](crate::Whisper) is the built-in one.
+/// Writes down what is said. `Whisper` is the built-in one.
 pub trait SpeechRecognizer: Debug + Send + Sync {
     /// Samples of the longest recording, at [`HEARING_RATE`].
     fn max_samples(&self) -> usize;
@@ -53,7 +53,7 @@ pub struct Transcript {
     pub language: Option<String>,
 }
 
-/// Tells speech from other sound. [`Earshot`](crate::Earshot) is the built-in one.
+/// Tells speech from other sound. `Earshot` is the built-in one.
 pub trait VoiceActivity: Debug + Send {
     /// Samples of a frame, at [`HEARING_RATE`].
     fn frame_samples(&self) -> usize;

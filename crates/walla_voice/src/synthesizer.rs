@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::VoiceError;
 use crate::timing::Timing;
 
-/// Makes speech of texts. [`Piper`](crate::Piper) is the built-in one.
+/// Makes speech of texts. `Piper` and `Kokoro` are the built-in ones.
 pub trait SpeechSynthesizer: Debug + Send + Sync {
     /// Samples per second of each utterance.
     fn sample_rate(&self) -> u32;
@@ -114,7 +114,7 @@ impl SpeakOptions {
     }
 }
 
-/// Turns a text into phonemes. [`English`](crate::English) is the built-in one.
+/// Turns a text into phonemes. `English` is the built-in one.
 pub trait Phonemizer: Debug + Send + Sync {
     /// The words and punctuation marks of a text, in order. What has no phonemes is left out.
     fn words(&self, text: &str) -> Vec<PhonemeWord>;

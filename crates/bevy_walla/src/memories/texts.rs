@@ -19,7 +19,7 @@ pub struct MemoryTurn<'a> {
     /// The question of an exchange, if there was one.
     pub question: Option<&'a str>,
     /// The agent's reply, or the observation. Empty: the agent has answered the question with
-    /// [cues](crate::AgentCues) alone.
+    /// [cues](crate::cues::AgentCues) alone.
     pub text: &'a str,
 }
 

@@ -40,7 +40,7 @@ pub struct Viseme {
     pub duration: Duration,
 }
 
-/// An agent begins to say a word.
+/// A word of an agent begins to sound.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct Word {

@@ -13,7 +13,7 @@ use super::{RecognizerSource, VoiceSource};
 /// The result of a load, when it is there.
 pub(super) type Slot<T> = Arc<OnceLock<Result<T, String>>>;
 
-/// What was loaded, by its path: each file once for all agents.
+/// Loaded voices and recognisers by their paths: each file is loaded once for all agents.
 #[derive(Resource, Debug, Default)]
 pub(crate) struct VoiceFiles {
     voices: HashMap<Arc<str>, Slot<Arc<dyn SpeechSynthesizer>>>,
@@ -46,7 +46,7 @@ impl VoiceFiles {
     }
 }
 
-/// What is loaded from a path. The first caller starts the load.
+/// The voice or recogniser of a path. The first caller starts the load.
 fn loaded<T: Clone + Debug + Send + Sync + 'static>(
     slots: &mut HashMap<Arc<str>, Slot<T>>,
     path: &Arc<str>,

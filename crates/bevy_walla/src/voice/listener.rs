@@ -57,13 +57,13 @@ pub enum BargeIn {
 
 /// Hears a player. The game pushes the samples of a microphone ([`ListenerEar::take_microphone`]).
 ///
-/// What was said is a [`Heard`] event, and the prompt of an [`Ask`] if there is an
-/// [agent](Self::agent). The text is untrusted, as all texts of players.
+/// The text is a [`Heard`] event, and the prompt of an [`Ask`] if there is an
+/// [agent](Self::agent). It is untrusted, as all texts of players.
 #[derive(Component, Clone, Debug)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Component, Default, Clone, Debug))]
 #[require(ListenerEar)]
 pub struct VoiceListener {
-    /// Writes down what is said. A change makes another microphone.
+    /// Recognises speech. A change makes another microphone.
     pub recognizer: RecognizerSource,
     /// Finds speech; `None`: the built-in detector. A change applies with the next microphone.
     pub activity: Option<fn() -> Box<dyn VoiceActivity>>,
@@ -74,7 +74,7 @@ pub struct VoiceListener {
     /// When the player interrupts the agent. Default: [`BargeIn::Words`].
     pub barge_in: BargeIn,
     /// Whether it hears nothing while the agent speaks. For loudspeakers without echo cancellation:
-    /// the agent would hear itself. Nobody can interrupt it then. Default: `false`.
+    /// the agent would hear itself. A player cannot interrupt it then. Default: `false`.
     pub is_deaf_to_agent: bool,
     /// Language of the player as a code (`en`); `None`: the recogniser finds it.
     pub language: Option<Arc<str>>,
@@ -180,7 +180,7 @@ pub struct HearingStarted {
     pub listener: Entity,
 }
 
-/// What a player has said so far. It replaces earlier partial texts.
+/// The text of a player who still speaks. It replaces earlier partial texts.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct HearingPartial {
@@ -191,7 +191,7 @@ pub struct HearingPartial {
     pub text: Arc<str>,
 }
 
-/// What a player has said.
+/// The text of a player.
 #[derive(Clone, Debug, PartialEq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct Heard {
@@ -219,8 +219,8 @@ pub struct HearingDropped {
     pub reason: DropReason,
 }
 
-/// A [`VoiceListener`] cannot hear, or not all: its recogniser is not loaded or has failed, or samples
-/// of the microphone were lost.
+/// A [`VoiceListener`] cannot hear, or not all: its recogniser is not loaded or has failed, or
+/// samples of the microphone were lost.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct HearingFailed {
@@ -231,7 +231,7 @@ pub struct HearingFailed {
     pub reason: Arc<str>,
 }
 
-/// Publishes what was heard since the last frame, and asks.
+/// Publishes the events of all ears since the last frame, and asks.
 pub(super) fn hear(
     mut listeners: Query<(Entity, Ref<VoiceListener>, &mut ListenerEar)>,
     agents: Query<(Option<&Speaking>, Option<&Speech>)>,

@@ -29,7 +29,7 @@ use crate::sentence::ReplySentence;
 /// Sentences of an agent that wait for its voice. More are dropped, with a warning.
 const MAX_LINES: usize = 256;
 
-/// What an agent with [`Voice`] says at this moment, to the ear.
+/// The speech of an agent with [`Voice`] at this moment, as it sounds.
 #[derive(Component, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
 #[component(clone_behavior = Ignore)]
@@ -216,14 +216,14 @@ impl Voice {
     }
 }
 
-/// What an interrupt needs of an agent.
+/// Components of an agent that is interrupted.
 type Interrupted =
     (&'static mut Speaking, Option<&'static Conversation>, Option<&'static AgentCues>);
 
 /// An agent that may speak.
 type Talkers = (Entity, Option<&'static Voice>, &'static mut Speaking);
 
-/// Lets mouths speak, and publishes what was heard since the last frame.
+/// Lets mouths speak, and publishes the progress of the playback since the last frame.
 pub(super) fn speak(
     mut agents: Query<Talkers>,
     thread: Res<VoiceThread>,
@@ -303,7 +303,7 @@ impl Speaking {
         }
     }
 
-    /// Reads the stream if nobody else does.
+    /// Reads the stream, unless the host has its reader.
     fn play(&mut self, seconds: f64) {
         let Some(mut slot) = self.reader.lock() else { return };
         let Some(reader) = &mut *slot else { return };
@@ -319,7 +319,7 @@ impl Speaking {
         }
     }
 
-    /// Publishes what was heard since the last frame.
+    /// Publishes the progress of the playback since the last frame.
     fn publish(&mut self, agent: Entity, commands: &mut Commands) {
         let Some(mouth) = &mut self.mouth else {
             for mut line in self.lines.drain(..) {
@@ -357,7 +357,7 @@ impl Speaking {
             let is_over = match (line.sentence, &line.error) {
                 (None, None) => false,
                 (None, Some(_)) => true,
-                // What was made before is played.
+                // The samples from before the failure are played.
                 (Some(_), Some(_)) => is_idle || played == u64::MAX || !line.has_started,
                 (Some(_), None) => line.samples.is_some_and(|samples| samples <= played),
             };
@@ -383,8 +383,8 @@ impl Speaking {
         }
     }
 
-    /// Stops all speech. Returns the reply that was spoken, the end of its sentence and the bytes of
-    /// the sentence that were not heard.
+    /// Stops all speech. Returns the reply that was spoken, the end of its sentence and the bytes
+    /// of the sentence that were not heard.
     fn fall_silent(
         &mut self,
         agent: Entity,
@@ -429,8 +429,7 @@ impl Line {
             let text = Arc::clone(&self.text);
             commands.trigger(SpeechStarted { agent, reply_id, tag, text, duration });
         }
-        // Of those that began since the last frame, one may hide another in the picture, but not in
-        // a recording of the events.
+        // Several may have begun since the last frame.
         while let Some(viseme) = self.timing.visemes.get(self.visemes)
             && viseme.start < played
         {
@@ -484,7 +483,7 @@ pub(super) fn interrupt(
     });
 }
 
-/// What is not a part of the conversation any more is not spoken.
+/// Drops sentences that are not a part of the conversation any more.
 pub(super) fn cancelled(
     cancel: On<Cancel>,
     mut agents: Query<&mut Speaking, Allow<Disabled>>,

@@ -20,7 +20,7 @@ use bevy_walla::voice::{
 };
 use double::{Letters, Loud, Milliseconds, PIECE};
 
-/// What was published, in order.
+/// Published events, in order.
 #[derive(Resource, Default)]
 struct Seen(Vec<String>);
 
@@ -199,7 +199,7 @@ fn what_is_no_part_of_the_conversation_is_not_spoken() {
     let mut reader = reader(&mut app, greta);
     reply(&mut app, greta);
     play(&mut app, &mut reader, 1);
-    // The voice goes on up to there.
+    // The voice continues up to there.
     app.world_mut().trigger(bevy_walla::ask::Cancel::heard(greta, 7));
     updates(&mut app, 3);
     let mut played = 0;
@@ -391,7 +391,7 @@ fn members_of_a_group_wait_for_the_voice_and_keep_what_was_heard() {
     assert_eq!(greta[..2], ["Greta, what is the news?", "Ab. C"], "{greta:?}");
     let odo = turns(&app, members[1]);
     assert_eq!(odo, ["Greta, what is the news?", "Ab. C", "Odo, is it true?", "Ab. Cd."]);
-    // Nobody reads the voice of Odo, until he speaks to the end.
+    // The voice of Odo is not read until then.
     updates(&mut app, 20);
     assert_eq!(log(&app).ends(), 2);
     play(&mut app, &mut readers[1], 6 * PIECE);
@@ -418,8 +418,7 @@ fn a_replay_has_the_same_speech() {
             run_to_silence(&mut app, agent);
         }
         drop(app);
-        let seeds = voice.seeds.lock().unwrap().clone();
-        seeds
+        voice.seeds.lock().unwrap().clone()
     };
     let first = spoken(WallaPlugin::new(&engine).record_to(&file));
     let texts: Vec<&str> = first.iter().map(|(text, _)| text.as_str()).collect();

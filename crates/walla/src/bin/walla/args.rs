@@ -75,7 +75,7 @@ pub enum Verb {
     /// Write down the speech of a WAV file, a line for each utterance
     ///
     /// Integers of 8 to 32 bits or floats, any number of channels, 4,000 to 384,000 samples a
-    /// second, of any length. A line has the begin and the end, and what was said between them.
+    /// second, of any length. A line has the begin, the end and the text of an utterance.
     #[cfg(feature = "voice")]
     Transcribe(Transcribe),
     /// Measure milliseconds per step for several numbers of agents
