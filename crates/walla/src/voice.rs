@@ -156,6 +156,12 @@ impl SpokenReply {
         self.mouth.sample_rate()
     }
 
+    /// Whether all sentences so far were played or stopped.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.mouth.is_idle()
+    }
+
     /// How far the playback is.
     #[must_use]
     pub fn position(&self) -> Position {

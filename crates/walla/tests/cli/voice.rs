@@ -1,13 +1,15 @@
 //! `walla speak` and `walla transcribe`, with tiny networks; with real ones on request.
 
 use std::f32::consts::TAU;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
 use serde_json::Value;
 
-use crate::command::{folder, json_line, run, run_with_input, scratch, succeed};
+use crate::command::{folder, json_line, run, run_with_input, scratch, succeed, walla};
 use crate::refusals::refused;
 
 #[path = "../../../walla_voice/tests/voice/tiny.rs"]
@@ -262,4 +264,57 @@ fn a_recording_is_understood() {
     for words in ["It was the best of times, it was the worst of times", "degree of comparison"] {
         assert!(out.contains(words), "{out}");
     }
+}
+
+/// The recogniser always understands the same, and the demo model answers it.
+#[test]
+fn a_conversation_by_voice_has_a_track_of_its_length() {
+    let input = wav("talk.wav", MONO, hum(16_000, 3));
+    let out = scratch("answers.wav");
+    let persona = "You are Greta, the smith of Emberfall.";
+    let talk = ["talk", &input, "--voice", voice(), "--hear", model(), "--persona", persona];
+    let ran = run(&[&talk[..], &["-n", "12", "--times", "-o", &out]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let mut lines = ran.out.lines();
+    assert_eq!(lines.next(), Some("> Who goes there?"), "{}", ran.out);
+    assert!(lines.next().is_some_and(|line| !line.is_empty()), "{}", ran.out);
+    assert!(ran.err.contains("first sound"), "{}", ran.err);
+    let track = samples(&out);
+    let seconds = track.len() as f32 / 16_000.0;
+    assert!(seconds > 2.5, "{seconds} s");
+    let first = track.iter().position(|sample| *sample != 0);
+    assert!(
+        first.is_some_and(|first| first > 2 * 16_000),
+        "the answer follows the words: {first:?}"
+    );
+}
+
+/// Samples in, samples out, for the programs of the system; texts are on standard error.
+#[test]
+fn a_conversation_by_voice_is_a_filter() {
+    let bytes: Vec<u8> =
+        hum(16_000, 3).flat_map(|sample| ((sample * 32_767.0) as i16).to_le_bytes()).collect();
+    let talk = ["talk", "-", "--voice", voice(), "--hear", model(), "-n", "8", "-o", "-"];
+    let mut command = walla(&talk);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    let texts = String::from_utf8_lossy(&ran.stderr);
+    assert!(texts.contains("> Who goes there?"), "{texts}");
+    assert!(ran.stdout.len() % 2 == 0 && ran.stdout.iter().any(|byte| *byte != 0));
+}
+
+#[test]
+fn a_conversation_by_voice_refuses_wrong_files() {
+    let (input, out) = (wav("talk2.wav", MONO, hum(16_000, 1)), scratch("refused2.wav"));
+    let talk = |input: &str, voice: &str, model: &str, words: &[&str]| {
+        refused(&["talk", input, "--voice", voice, "--hear", model, "-o", &out], words);
+        assert!(!Path::new(&out).exists());
+    };
+    talk("no.wav", voice(), model(), &["no.wav"]);
+    talk(&input, "no.onnx", model(), &["no.onnx"]);
+    talk(&input, voice(), "no-model", &["no-model"]);
+    talk(&out, voice(), model(), &["refused2.wav"]);
 }

@@ -10,7 +10,7 @@ use walla_model::chat::TemplateChoice;
 
 use crate::input::{TextError, text};
 #[cfg(feature = "voice")]
-use crate::voice::args::{Speak, Transcribe};
+use crate::voice::args::{Speak, Talk, Transcribe};
 
 /// Run language model agents for games and robots: inspect model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -78,6 +78,12 @@ pub enum Verb {
     /// second, of any length. A line has the begin, the end and the text of an utterance.
     #[cfg(feature = "voice")]
     Transcribe(Transcribe),
+    /// Talk to an agent by voice, in real time
+    ///
+    /// With files, or with the programs of the system: arecord -f S16_LE -r 16000 | walla talk - …
+    /// A player who speaks interrupts the agent, which remembers the part that was played.
+    #[cfg(feature = "voice")]
+    Talk(Box<Talk>),
     /// Measure milliseconds per step for several numbers of agents
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.

@@ -66,6 +66,8 @@ fn main() -> ExitCode {
         Verb::Speak(arguments) => voice::speak::run(&arguments),
         #[cfg(feature = "voice")]
         Verb::Transcribe(arguments) => voice::transcribe::run(&arguments),
+        #[cfg(feature = "voice")]
+        Verb::Talk(arguments) => voice::talk::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         #[cfg(feature = "evaluate")]
         Verb::Evaluate(arguments) => evaluate::run(&arguments),

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod speak;
+pub mod talk;
 pub mod transcribe;
 mod wav;
 

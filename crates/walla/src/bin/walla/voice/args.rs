@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::EngineArgs;
+
 #[derive(Debug, Args)]
 pub struct Speak {
     /// The text; `-` reads standard input
@@ -42,4 +44,41 @@ pub struct Transcribe {
     /// One JSON object for each utterance, instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Talk {
+    /// WAV file with the player's voice, which is heard in real time; `-` reads 16-bit samples
+    /// (mono, little-endian) from standard input
+    pub input: PathBuf,
+    /// ONNX file of a Piper voice, next to its settings FILE.json
+    #[arg(long, value_name = "FILE")]
+    pub voice: PathBuf,
+    /// Folder of a Whisper model, as tools/voice/whisper.py writes it
+    #[arg(long, value_name = "FOLDER")]
+    pub hear: PathBuf,
+    /// WAV file to write, as long as the conversation; `-` writes 16-bit samples to standard
+    /// output, and texts to standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// GGUF file [default: the demo model]
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Persona of the agent (system text)
+    #[arg(long, default_value = "")]
+    pub persona: String,
+    /// Maximum tokens of a reply
+    #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tokens: u32,
+    /// Samples per second of standard input
+    #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u32).range(4_000..=384_000))]
+    pub rate: u32,
+    /// Language of the player, as a code such as en or de [default: the model finds it]
+    #[arg(long, value_name = "CODE")]
+    pub language: Option<String>,
+    /// After each answer, write the time from the player's last word to its first sound
+    #[arg(long)]
+    pub times: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
