@@ -161,7 +161,7 @@ const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,walla/
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
                         bevy_walla/voice,\
                         walla_examples/cuda,walla_examples/remote,\
-                        walla_benches/assets,walla_benches/cuda,walla_benches/remote,\
+                        walla_benches/assets,walla_benches/cuda,walla_benches/remote,walla_benches/voice,\
                         walla_voice/builtin";
 
 /// Runs clippy with warnings as errors.
