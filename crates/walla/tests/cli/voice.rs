@@ -14,7 +14,7 @@ use crate::refusals::refused;
 
 #[path = "../../../walla_voice/tests/voice/tiny.rs"]
 mod tiny;
-#[path = "whisper.rs"]
+#[path = "../../../walla_voice/tests/voice/tiny_whisper.rs"]
 mod whisper;
 
 const TEXT: &str = "The gate closes at dusk. Who goes there?";

@@ -6,3 +6,5 @@ mod kokoro;
 mod piper;
 mod round_trip;
 mod tiny;
+mod tiny_whisper;
+mod whisper;

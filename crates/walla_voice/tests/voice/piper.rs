@@ -175,3 +175,45 @@ fn damage(network: &[u8], settings: &str, limit: usize, rounds: usize) -> usize 
     assert!(matches!(missing, Err(VoiceError::File { path, .. }) if path == config));
     loaded
 }
+
+/// The times fit the sound: of all test sentences, pauses are silent, vowels are loud, and stops
+/// are between them.
+#[test]
+#[ignore = "needs the voice of `cargo xtask voice`; half a minute"]
+fn times_of_a_real_voice_fit_the_sound() {
+    let voice = Piper::load(part("en_US-joe-medium.onnx"), PiperOptions::default()).unwrap();
+    let mut levels: [Vec<f32>; 3] = Default::default();
+    for sentence in include_str!("sentences.txt").lines() {
+        let (samples, timing, _) = speak(&voice, sentence, &SpeakOptions::default());
+        let level = |start: u64, end: u64| {
+            let span = &samples[start as usize..end as usize];
+            let power = span.iter().map(|sample| sample * sample).sum::<f32>() / span.len() as f32;
+            10.0 * power.max(1e-10).log10()
+        };
+        let mut of_sentence: [Vec<f32>; 3] = Default::default();
+        for phoneme in timing.phonemes.iter().filter(|its| its.end > its.start) {
+            let kind = match phoneme.value {
+                '.' | ',' | '?' | '!' | ';' => 0,
+                'p' | 't' | 'k' | 'b' | 'd' | 'ɡ' => 1,
+                'a' | 'ɑ' | 'æ' | 'ɛ' | 'e' | 'ɪ' | 'i' | 'ɔ' | 'o' | 'ʌ' | 'ʊ' | 'u' | 'ɚ' => {
+                    2
+                }
+                _ => continue,
+            };
+            of_sentence[kind].push(level(phoneme.start, phoneme.end));
+        }
+        let [pause, _, vowel] = of_sentence.each_mut().map(|levels| median(levels));
+        assert!(pause < vowel - 20.0, "{sentence}: pauses {pause} dB, vowels {vowel} dB");
+        for (all, more) in levels.iter_mut().zip(of_sentence) {
+            all.extend(more);
+        }
+    }
+    let [pause, stop, vowel] = levels.each_mut().map(|levels| median(levels));
+    println!("median level: pauses {pause:.1} dB, stops {stop:.1} dB, vowels {vowel:.1} dB");
+    assert!(pause < stop - 20.0 && stop < vowel - 6.0, "{pause} {stop} {vowel}");
+}
+
+fn median(levels: &mut [f32]) -> f32 {
+    levels.sort_by(f32::total_cmp);
+    levels.get(levels.len() / 2).copied().unwrap_or(-100.0)
+}
