@@ -43,6 +43,7 @@
 //! # }
 //! ```
 
+#![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[cfg(feature = "builtin")]

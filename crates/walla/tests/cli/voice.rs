@@ -303,7 +303,7 @@ fn a_conversation_by_voice_is_a_filter() {
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
     let texts = String::from_utf8_lossy(&ran.stderr);
     assert!(texts.contains("> Who goes there?"), "{texts}");
-    assert!(ran.stdout.len() % 2 == 0 && ran.stdout.iter().any(|byte| *byte != 0));
+    assert!(ran.stdout.len().is_multiple_of(2) && ran.stdout.iter().any(|byte| *byte != 0));
 }
 
 #[test]

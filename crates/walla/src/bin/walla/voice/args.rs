@@ -71,7 +71,7 @@ pub struct Talk {
     #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Samples per second of standard input
-    #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u32).range(4_000..=384_000))]
+    #[arg(long, default_value_t = 16_000, value_parser = rates())]
     pub rate: u32,
     /// Language of the player, as a code such as en or de [default: the model finds it]
     #[arg(long, value_name = "CODE")]
@@ -81,4 +81,9 @@ pub struct Talk {
     pub times: bool,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+/// Rates that the ear takes.
+fn rates() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(4_000..=384_000)
 }
