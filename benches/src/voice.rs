@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use walla_benches::{machine, output};
 use walla_voice::Resampler;
 
-/// Measures speech in a game. The parts are those of `cargo xtask voice`.
+/// Measures speech in a game, with the files that `cargo xtask voice` fetches.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
@@ -65,7 +65,7 @@ enum What {
 const FRAME: Duration = Duration::from_nanos(16_666_667);
 /// Computing time of speech per frame.
 const VOICE_BUDGET: Duration = Duration::from_millis(8);
-/// The sound card asks for this much sound.
+/// Sound that the sound card reads at once.
 const BLOCK: Duration = Duration::from_millis(10);
 
 const QUESTIONS: [&str; 10] = [
@@ -135,7 +135,7 @@ struct Counts {
     dropped: u64,
 }
 
-/// A sound card: reads all voices in real time, on its own thread.
+/// A sound card: a thread that reads all voices in real time.
 struct Mixer {
     readers: Arc<Mutex<Vec<MouthReader>>>,
     first: Arc<Mutex<Option<Instant>>>,
@@ -268,7 +268,7 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
         let rate = f64::from(HEARING_RATE);
         let (mut sent, limit) = (0, sound.len() + 6 * HEARING_RATE as usize);
         let first = loop {
-            // The microphone delivers what it has recorded so far.
+            // The microphone delivers the samples of the time that has passed.
             let recorded = (begin.elapsed().as_secs_f64() * rate) as usize;
             let part: Vec<f32> =
                 (sent..recorded).map(|at| sound.get(at).copied().unwrap_or(0.0)).collect();
@@ -393,7 +393,7 @@ fn measure_crowd(args: &Args, minutes: f64) -> Result<Value, Box<dyn Error>> {
     }))
 }
 
-/// Resident memory; 0 where the system does not tell.
+/// Resident memory; 0 on systems without `/proc`.
 fn memory_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

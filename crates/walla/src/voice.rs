@@ -1,7 +1,7 @@
 //! Speech: replies that are spoken, and players who are heard.
 //!
 //! [`Reply::speak`] speaks the sentences of a reply while it is written. [`Hearing`] is the stream
-//! of what a microphone hears. Both run on the thread of a [`VoiceEngine`].
+//! of the texts from a microphone. Both run on the thread of a [`VoiceEngine`].
 //!
 //! # Examples
 //! Speaks an answer to a file or to a network: the samples come as soon as they are made.
@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //! With a sound card, give [`Mouth::take_reader`] to its thread before. A reply then ends
-//! when all of it was made; [`SpokenReply::position`] is what was played, and
+//! when all of it was made; [`SpokenReply::position`] is the place of the playback, and
 //! [`SpokenReply::interrupt`] keeps that part in the conversation.
 
 use std::collections::VecDeque;
@@ -86,7 +86,7 @@ pub struct SpokenReply {
     reply: Reply,
     has_ended: bool,
     mouth: Mouth,
-    /// If nobody else has it.
+    /// `None`: the host has taken it.
     reader: Option<MouthReader>,
     options: SpeakOptions,
     splitter: SentenceSplitter,
@@ -136,7 +136,7 @@ impl SpokenReply {
     /// samples here) or made (with the samples elsewhere).
     ///
     /// # Errors
-    /// [`ReplyError`] if the reply failed. What it said before is spoken to the end.
+    /// [`ReplyError`] if the reply failed. Its text before the failure is spoken to the end.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -190,8 +190,8 @@ impl SpokenReply {
         heard_bytes
     }
 
-    /// The mouth again, for the next reply, with the reader if it was here. What is not spoken yet
-    /// is spoken; the rest of the reply is cancelled.
+    /// The mouth again, for the next reply, with its reader if the host has not taken that. Said
+    /// sentences are spoken to the end; the rest of the reply is cancelled.
     #[must_use]
     pub fn into_mouth(self) -> (Mouth, Option<MouthReader>) {
         (self.mouth, self.reader)
@@ -326,7 +326,7 @@ impl Stream for SpokenReply {
     }
 }
 
-/// What a microphone hears, as a stream. It ends when the [`Microphone`] was dropped and all is
+/// The texts from a microphone, as a stream. It ends when the [`Microphone`] was dropped and all is
 /// recognised.
 ///
 /// # Examples

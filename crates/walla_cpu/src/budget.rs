@@ -1,4 +1,4 @@
-//! Limits the computing time per frame of threads that work beside an engine: of embedders and of
+//! Limits the computing time per frame of threads next to an engine: of embedders and of
 //! voices.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a microphone hears: from a stream of samples to texts.
+//! Ears: from the samples of a microphone to texts.
 //!
 //! ```text
 //! audio thread: Microphone::push ──▶ queue of blocks ──▶ thread: rate, activity, segments, text
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Rules:
-//! 1. The microphone never waits: blocks that find no room are counted and reported.
+//! 1. The microphone never waits: blocks that the queue cannot hold are counted and reported.
 //! 2. The thread recognises an utterance when its speaker has been silent for a moment
-//!    ([`EarOptions::eager_silence`]). If the speaker goes on, that text becomes a partial one;
+//!    ([`EarOptions::eager_silence`]). If the speaker continues, that text becomes a partial one;
 //!    otherwise it is the final one, and is there when the utterance ends.
-//! 3. Each utterance has exactly one end: a final text or a reason why there is none.
+//! 3. Each utterance has exactly one end: a final text, or the reason why it has no text.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Default for EarOptions {
     }
 }
 
-/// What an ear has heard. Times count from the first sample of the microphone.
+/// An event of an ear. Times count from the first sample of the microphone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EarEvent {
@@ -79,7 +79,7 @@ pub enum EarEvent {
         /// When.
         at: Duration,
     },
-    /// What was said so far. Replaces earlier partial texts.
+    /// The text of an utterance so far. Replaces earlier partial texts.
     Partial {
         /// The text.
         text: String,

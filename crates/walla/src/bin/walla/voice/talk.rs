@@ -79,7 +79,7 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
     played.stops.store(true, Ordering::Relaxed);
     let output = player.join().map_err(|_| "the thread of the output panicked")?;
     result?;
-    // A source that goes on is not waited for: the conversation has failed then.
+    // Only after a conversation that has not failed: a file may be long.
     recorder.join().map_err(|_| "the thread of the input panicked")??;
     if let (Some(output), Some(target)) = (output?, target) {
         output.finish().map_err(|error| target.failed(&error))?;
@@ -127,7 +127,7 @@ impl Conversation {
         }
     }
 
-    /// An event while the agent is silent. Returns whether somebody has said words.
+    /// An event while the agent is silent. Returns whether it has words.
     fn hear(&mut self, event: EarEvent) -> Result<bool, Failure> {
         match event {
             EarEvent::Partial { .. } => return Ok(true),

@@ -18,7 +18,7 @@ use crate::{Failure, one_line};
 
 /// Samples that are sent at once.
 const BLOCK: usize = 512;
-/// Utterances that wait for their text when more sound is sent: half of what the ear keeps.
+/// Utterances that wait for their text when more sound is sent: half of the utterances that the ear keeps.
 const MAX_OPEN: usize = 4;
 /// Time after which the ear is asked again.
 const POLL: Duration = Duration::from_millis(2);
@@ -41,7 +41,7 @@ pub fn run(arguments: &Transcribe) -> Result<(), Failure> {
         check(code, &whisper)?;
     }
     let engine = VoiceEngine::new(&VoiceOptions { low_priority: false, ..Default::default() })?;
-    // Nobody waits for a text while the sound goes on.
+    // A text before the end of its utterance has no use here.
     let options = EarOptions {
         eager_silence: None,
         partial_every: None,

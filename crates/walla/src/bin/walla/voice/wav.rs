@@ -100,7 +100,7 @@ impl<R: Read> Sound<R> {
         self.spec.sample_rate
     }
 
-    /// The time of what was read.
+    /// The time of the samples so far.
     pub fn time(&self) -> Duration {
         walla_voice::duration(self.read, self.rate())
     }
