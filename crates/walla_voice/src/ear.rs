@@ -84,7 +84,7 @@ pub enum EarEvent {
         /// The text.
         text: String,
     },
-    /// What was said.
+    /// The text of an utterance that has ended.
     Final {
         /// The text.
         transcript: Transcript,
@@ -206,7 +206,7 @@ impl Microphone {
         self.engine.wake();
     }
 
-    /// Room for samples: as many are taken without a loss.
+    /// Free capacity in samples: as many are taken without a loss.
     #[must_use]
     pub fn room(&self) -> usize {
         (BLOCKS - self.shared.blocks.len().min(BLOCKS)) * BLOCK
@@ -307,12 +307,12 @@ pub(crate) struct Job {
     /// Samples that are less than a frame.
     samples: Vec<f32>,
     segments: Segments,
-    /// Events for which the queue had no room.
+    /// Events that the queue could not hold.
     events: VecDeque<EarEvent>,
     /// Utterances that have ended.
     waiting: VecDeque<Utterance>,
     current: Option<Work>,
-    /// The text of the utterance that goes on, from a moment of silence.
+    /// The text of the utterance in progress, from a moment of silence.
     eager: Option<Result<Transcript, VoiceError>>,
     /// Samples of the utterance when its text was last recognised.
     recognized_at: usize,
@@ -336,7 +336,7 @@ struct Work {
 
 #[derive(Debug)]
 enum Purpose {
-    /// Of the utterance that goes on.
+    /// Of the utterance in progress.
     Partial,
     /// Of it, in a moment of silence: perhaps its end.
     Eager,
@@ -365,10 +365,10 @@ impl Job {
             && !self.segments.is_speech()
     }
 
-    /// Hears what the microphone has sent. Returns whether there was something.
+    /// Takes the samples of the microphone. Returns whether there were some.
     pub(crate) fn hear(&mut self) -> bool {
         let mut has_heard = false;
-        // Behind a queue of events that nobody takes, samples wait, and are lost in the end.
+        // While the host takes no events, samples wait, and are lost in the end.
         while self.events.is_empty()
             && let Some(block) = self.shared.blocks.pop()
         {
@@ -378,7 +378,7 @@ impl Job {
         }
         let has_microphone = self.shared.has_microphone.load(Ordering::SeqCst);
         if !has_microphone && self.shared.blocks.is_empty() && self.segments.is_speech() {
-            // What is less than a frame still belongs to the utterance.
+            // The rest, less than a frame, belongs to the utterance too.
             let frame = self.activity.frame_samples();
             if !self.samples.is_empty() {
                 self.samples.resize(frame, 0.0);
@@ -466,13 +466,13 @@ impl Job {
         }
     }
 
-    /// Begins recognitions of the utterance that goes on.
+    /// Begins recognitions of the utterance in progress.
     fn advance(&mut self) {
         if !self.segments.is_speech() {
             return;
         }
         if self.segments.is_voiced() {
-            // The speaker goes on: what was recognised in advance is a partial text.
+            // The speaker continues: the text in advance becomes a partial one.
             if let Some(Work { purpose: purpose @ Purpose::Eager, .. }) = &mut self.current {
                 *purpose = Purpose::Partial;
             }
@@ -499,7 +499,7 @@ impl Job {
         }
     }
 
-    /// Begins a recognition of the utterance that goes on.
+    /// Begins a recognition of the utterance in progress.
     fn begin_running(&mut self, purpose: Purpose) {
         self.recognized_at = self.segments.samples().len();
         let recognizer = Arc::clone(&self.recognizer);

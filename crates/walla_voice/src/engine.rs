@@ -23,9 +23,9 @@ const MAX_COMMANDS: usize = 256;
 
 /// A thread of low priority that speaks and listens for any number of characters.
 ///
-/// It does one piece of work at a time, the most urgent one first: the text of what the player has
-/// said, then the sound that is needed soonest. The thread ends within one piece when the last
-/// handle (of this type, of a [`Mouth`] or an [`Ear`]) is dropped.
+/// It does one piece of work at a time, the most urgent one first: the text of the player's words,
+/// then the sound that is needed soonest. The thread ends within one piece when the last handle (of
+/// this type, of a [`Mouth`] or an [`Ear`]) is dropped.
 #[derive(Clone)]
 pub struct VoiceEngine {
     owner: Arc<Owner>,
@@ -35,7 +35,7 @@ pub struct VoiceEngine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoiceOptions {
     /// Computing time for each [`frame`](VoiceEngine::frame). A piece of work (about 25 ms) is not
-    /// interrupted; what is above the budget is deducted from later frames, up to 15 budgets.
+    /// interrupted; an overrun is deducted from later frames, up to 15 budgets.
     /// Default `None`: no limit, the thread's low priority alone.
     pub budget: Option<Duration>,
     /// Whether the thread has a lower priority than the host's. Default `true`; `false` for tools
@@ -49,7 +49,7 @@ impl Default for VoiceOptions {
     }
 }
 
-/// What a [`VoiceEngine`] has done.
+/// Counters of a [`VoiceEngine`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VoiceStats {
     /// Time of all pieces of work.
@@ -132,7 +132,7 @@ impl VoiceEngine {
         self.owner.0.wake();
     }
 
-    /// What the thread has done so far.
+    /// Counters of the thread's work so far.
     #[must_use]
     pub fn stats(&self) -> VoiceStats {
         let shared = &self.owner.0;
@@ -220,7 +220,7 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// The thread ends: commands that nobody takes are dropped, so that their handles see the end.
+    /// The thread ends: waiting commands are dropped, so that their handles see the end.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         while self.commands.pop().is_some() {}

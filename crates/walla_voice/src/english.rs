@@ -93,7 +93,8 @@ impl English {
     }
 
     /// Writes the symbols of misaki, with which Kokoro voices were trained, instead of espeak's:
-    /// `A` for `eɪ`, `ʤ` for `dʒ` and so on. Those of [`with_word`](Self::with_word) are unchanged.
+    /// `A` for `eɪ`, `ʤ` for `dʒ` and so on. The symbols of
+    /// [`with_word`](Self::with_word) are unchanged.
     #[must_use]
     pub fn with_misaki_symbols(mut self) -> Self {
         self.has_misaki_symbols = true;
@@ -128,7 +129,7 @@ impl Phonemizer for English {
         let mut at = 0;
         for token in self.g2p.tokens(&normalized.text) {
             // Tokens are parts of the text in order. A token that the library has changed has the
-            // place of what is between its neighbours.
+            // place between its neighbours.
             let rest = normalized.text.get(at..).unwrap_or_default();
             let found = rest.find(&token.text).map(|offset| at + offset);
             let range = found.map_or(at..at, |start| start..start + token.text.len());

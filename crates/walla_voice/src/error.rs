@@ -18,7 +18,7 @@ pub enum VoiceError {
     Model {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// A setting is out of range.

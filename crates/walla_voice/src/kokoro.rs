@@ -76,7 +76,7 @@ pub struct KokoroOptions {
     /// numpy.save("af_heart.npy", numpy.load("voices-v1.0.bin")["af_heart"])
     /// ```
     pub style: PathBuf,
-    /// Turns texts into the voice's symbols, which are those of misaki. Default `None`:
+    /// Turns texts into the voice's symbols: the symbols of misaki. Default `None`:
     /// [`English::with_misaki_symbols`], British if the name of the style begins with `b`, as in
     /// `bf_emma`, else American.
     pub phonemizer: Option<Arc<dyn Phonemizer>>,

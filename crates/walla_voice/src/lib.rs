@@ -15,7 +15,7 @@
 //! `Kokoro` voices, `English` phonemes, `Whisper`, `Earshot` and `Silero`. The crate contains no
 //! voice and no recogniser's model; `docs/voice.md` names some.
 //!
-//! Networks are ONNX files, which are programs: load those that you trust. A damaged one is an
+//! Networks are ONNX files, which are programs: load files that you trust. A damaged one is an
 //! error, also if an operator panics, so a program that is built with `panic = "abort"` ends there.
 //!
 //! # Examples

@@ -8,7 +8,7 @@
 //! Rules:
 //! 1. Sentences are spoken in order. Each one has exactly one last block in the ring and exactly
 //!    one last event, also if it was stopped or has failed.
-//! 2. The reader counts what was played, and nobody else: the position is exact.
+//! 2. The reader alone counts played samples: the position is exact.
 //! 3. A stop is a number: sentences before it are dropped by the thread, and their blocks by the
 //!    reader.
 //! 4. The thread makes a piece only if its blocks, and the events of a piece, have room.
@@ -87,7 +87,7 @@ pub enum MouthEvent {
         /// The sentence.
         sentence: SentenceId,
     },
-    /// It cannot be spoken. What was made before is played.
+    /// It cannot be spoken. Samples from before the failure are played.
     Failed {
         /// The sentence.
         sentence: SentenceId,
@@ -172,7 +172,7 @@ impl Mouth {
         self.position()
     }
 
-    /// What was read so far.
+    /// The place of the playback.
     #[must_use]
     pub fn position(&self) -> Position {
         self.shared.position()
@@ -266,8 +266,8 @@ const EMPTY: Block =
     Block { sentence: 0, first: 0, length: 0, is_last: true, samples: [0.0; BLOCK] };
 
 impl MouthReader {
-    /// Fills `out` with the next samples, from -1 to 1, and with silence where there are none.
-    /// Returns the number of samples of speech.
+    /// Fills `out` with the next samples, from -1 to 1, then with silence. Returns the
+    /// number of samples of speech.
     pub fn read(&mut self, out: &mut [f32]) -> usize {
         let (filled, missing) = self.take(out);
         let silence = out.get_mut(filled..).unwrap_or_default();
@@ -496,12 +496,12 @@ impl Drop for Job {
 }
 
 impl Job {
-    /// Whether the host has dropped its side, and nobody reads.
+    /// Whether the host has dropped the mouth and its reader.
     pub(crate) fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Moves samples to the ring and ends what was stopped, without computing.
+    /// Moves samples to the ring and ends stopped sentences, without computing.
     pub(crate) fn store(&mut self) {
         let first_kept = self.shared.first_kept.load(Ordering::SeqCst);
         loop {

@@ -118,9 +118,9 @@ impl Network {
     }
 }
 
-/// A damaged file can violate what an operator assumes: its panic is an error.
+/// A damaged file can violate the assumptions of an operator: its panic is an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // The network is not changed by a run, and what it returns is dropped with the panic.
+    // The network is not changed by a run, and its result is dropped with the panic.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,4 +1,4 @@
-//! Divides a text into parts that the network speaks one after the other.
+//! Divides a text into parts that the network speaks in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -37,7 +37,7 @@ const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
 /// A voice of [Piper](https://github.com/OHF-Voice/piper1-gpl), or another VITS network that was
 /// exported like one.
 ///
-/// Many utterances can use one voice. The network runs on its own threads of low priority.
+/// Many utterances can use one voice. The network runs on separate threads of low priority.
 #[derive(Debug)]
 pub struct Piper {
     network: Network,

@@ -8,7 +8,7 @@ use crate::error::VoiceError;
 /// Samples per second of what recognisers and detectors hear.
 pub const HEARING_RATE: u32 = 16_000;
 
-/// Writes down what is said. `Whisper` is the built-in one.
+/// Recognises speech. `Whisper` is the built-in one.
 pub trait SpeechRecognizer: Debug + Send + Sync {
     /// Samples of the longest recording, at [`HEARING_RATE`].
     fn max_samples(&self) -> usize;
@@ -45,7 +45,7 @@ pub struct RecognizeOptions {
 /// The text of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// What was said; empty if nothing was.
+    /// The text; empty for a sound without words.
     pub text: String,
     /// Mean logarithm of the probability of its tokens: below -1, it is mostly wrong.
     pub log_probability: f32,
@@ -53,7 +53,7 @@ pub struct Transcript {
     pub language: Option<String>,
 }
 
-/// Tells speech from other sound. `Earshot` is the built-in one.
+/// Distinguishes speech from other sound. `Earshot` is the built-in one.
 pub trait VoiceActivity: Debug + Send {
     /// Samples of a frame, at [`HEARING_RATE`].
     fn frame_samples(&self) -> usize;

@@ -13,8 +13,8 @@ pub struct SegmentOptions {
     pub end_probability: f32,
     /// Sound from before the begin that belongs to the utterance. Default 300 ms.
     pub pre_roll: Duration,
-    /// Silence that ends an utterance. Default 500 ms: shorter answers sooner, and divides what is
-    /// said slowly.
+    /// Silence that ends an utterance. Default 500 ms: shorter answers sooner, and divides slow
+    /// speech.
     pub end_silence: Duration,
     /// Shortest utterance; a shorter one is dropped. Default 250 ms of speech.
     pub min_speech: Duration,
@@ -35,7 +35,7 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What a frame has changed.
+/// A change by a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// An utterance began.

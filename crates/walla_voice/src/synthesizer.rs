@@ -116,7 +116,7 @@ impl SpeakOptions {
 
 /// Turns a text into phonemes. `English` is the built-in one.
 pub trait Phonemizer: Debug + Send + Sync {
-    /// The words and punctuation marks of a text, in order. What has no phonemes is left out.
+    /// The words and punctuation marks of a text, in order. Texts without phonemes are left out.
     fn words(&self, text: &str) -> Vec<PhonemeWord>;
 }
 

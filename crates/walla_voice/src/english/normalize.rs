@@ -1,4 +1,4 @@
-//! Writes out what the phoneme library misreads: abbreviations, times, fractions, units, accents,
+//! Writes out texts that the phoneme library misreads: abbreviations, times, fractions, units, accents,
 //! marks of typography and of Markdown. Each byte knows its place in the source, so that times of
 //! words are times of the source's words.
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// Abbreviations that end with a point. Their words have no point, because the sentence goes on.
+/// Abbreviations that end with a point. Their words have no point, because the sentence continues.
 const ABBREVIATIONS: &[(&str, &str)] = &[
     ("Ave.", "Avenue"),
     ("Blvd.", "Boulevard"),

@@ -23,7 +23,7 @@ enum Message {
     Plain,
 }
 
-/// What a field with a length contains.
+/// Content of a field with a length.
 enum Content {
     Message(Message),
     Varints,

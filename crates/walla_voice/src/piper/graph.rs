@@ -11,7 +11,7 @@ const MAX_CONTEXT: f64 = 256.0;
 const MAX_CHANNELS: i64 = 4096;
 const MAX_NODES: usize = 100_000;
 
-/// What the stages need to know of the network.
+/// Facts of the network for the stages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub names: Names,

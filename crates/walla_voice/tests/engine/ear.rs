@@ -73,7 +73,7 @@ fn a_pause_is_recognised_in_advance() {
     wait(|| (recognizer.steps.load(Ordering::SeqCst) == 3).then_some(()));
     assert!(matches!(ear.try_event(), Some(EarEvent::Begun { .. })));
     assert!(ear.is_speech() && ear.try_event().is_none(), "the utterance has not ended");
-    // The speaker goes on: the text is a partial one.
+    // The speaker continues: the text is a partial one.
     push(&mut microphone, 500, 0.5);
     let Some(EarEvent::Partial { text }) = Some(wait(|| ear.try_event())) else { panic!() };
     assert_eq!(text, "1000");
@@ -157,7 +157,7 @@ fn samples_that_nobody_takes_are_counted() {
     let recognizer =
         Arc::new(Milliseconds { time: Duration::from_millis(300), ..Milliseconds::default() });
     let (mut ear, mut microphone) = ear(&recognizer, EarOptions::default());
-    // While a slow recogniser computes, more comes than the queue has room for.
+    // While a slow recogniser computes, more samples come than the queue can hold.
     push(&mut microphone, 500, 0.5);
     push(&mut microphone, 400, 0.0);
     wait(|| (recognizer.begun.load(Ordering::SeqCst) > 0).then_some(()));

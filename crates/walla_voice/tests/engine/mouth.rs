@@ -159,7 +159,7 @@ fn refusals_return_the_text() {
 
 #[test]
 fn the_sound_that_is_needed_first_is_made_first() {
-    // Twelve mouths, of which four speak long sentences: each has its first sound before any has
+    // Twelve mouths; four of them speak long sentences: each has its first sound before any has
     // more than the others.
     let voice = Arc::new(Letters { time: Duration::from_millis(2), ..Letters::default() });
     let engine = engine();
@@ -219,7 +219,7 @@ fn handles_may_be_dropped_in_any_order() {
     drop(engine);
     wait(|| (reader.read(&mut [0.0; 10]) > 0).then_some(()));
     drop(mouth);
-    // The reader alone: what was stopped is not heard, and nothing blocks.
+    // The reader alone: stopped sentences are not heard, and nothing blocks.
     wait(|| (reader.read(&mut [0.0; 10]) == 0 && reader.is_idle()).then_some(()));
     drop(reader);
     wait(|| (Arc::strong_count(&voice) == 1).then_some(()));
