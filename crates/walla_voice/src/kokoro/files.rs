@@ -59,7 +59,7 @@ fn parse_vocabulary(json: &Value) -> Result<Symbols, String> {
     if !symbols.keys().any(|symbol| symbol.is_alphabetic()) {
         return Err("it is no vocabulary: it has no letter".to_owned());
     }
-    // Id 0 is before the first symbol and behind the last one. Between the symbols there is no such id.
+    // Id 0 is before the first symbol and behind the last one, and not between them.
     symbols.insert('^', vec![0]);
     symbols.insert('$', vec![0]);
     symbols.remove(&'_');

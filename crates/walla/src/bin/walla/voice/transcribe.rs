@@ -18,7 +18,7 @@ use crate::{Failure, one_line};
 
 /// Samples that are sent at once.
 const BLOCK: usize = 512;
-/// Utterances that wait for their text when more sound is sent: half of the utterances that the ear keeps.
+/// Utterances that wait for their text when more sound is sent: half of the ear's maximum.
 const MAX_OPEN: usize = 4;
 /// Time after which the ear is asked again.
 const POLL: Duration = Duration::from_millis(2);
