@@ -1,6 +1,6 @@
 //! Writes out texts that the phoneme library misreads: abbreviations, times, fractions, units,
-//! accents, marks of typography and of Markdown. Each byte knows its place in the source, so that times of
-//! words are times of the source's words.
+//! accents, marks of typography and of Markdown. Each byte knows its place in the source, so that
+//! times of words are times of the source's words.
 
 use std::ops::Range;
 
