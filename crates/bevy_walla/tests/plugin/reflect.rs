@@ -22,7 +22,9 @@ fn public_types() -> Vec<(String, Vec<String>)> {
     while let Some(path) = paths.pop() {
         let is_of = |feature: &str| path.file_stem().is_some_and(|stem| stem == feature);
         let is_off = is_of("lod") && !cfg!(feature = "lod")
-            || is_of("overlay") && !cfg!(feature = "overlay");
+            || is_of("overlay") && !cfg!(feature = "overlay")
+            || is_of("playback") && !cfg!(feature = "voice_playback")
+            || is_of("voice") && !cfg!(feature = "speech");
         if path.is_dir() && !is_off {
             paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
@@ -60,6 +62,9 @@ fn all_public_types_are_registered() {
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
     app.add_plugins((bevy_walla::lod::WallaLodPlugin, bevy_walla::lod::WallaLodRoutingPlugin));
+    #[cfg(feature = "voice_playback")]
+    app.register_type::<bevy_walla::voice::SpatialVoice>()
+        .register_type::<bevy_walla::voice::VoiceOutput>();
     #[cfg(feature = "assets")]
     app.add_plugins((
         bevy_app::TaskPoolPlugin::default(),
