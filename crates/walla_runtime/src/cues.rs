@@ -168,7 +168,7 @@ impl Cues {
     /// use walla_runtime::Cues;
     /// let reply = "Well *nods* then, good night.";
     /// let end = "Well *nods* then".len();
-    /// assert_eq!(Cues::new().place_before(reply, end, "then".len()), "Well *nods* ".len());
+    /// assert_eq!(Cues::new().place_before(reply, end, "hen".len()), "Well *nods* t".len());
     /// assert_eq!(Cues::new().place_before(reply, end, "ll then".len()), "We".len());
     /// ```
     #[must_use]
