@@ -101,7 +101,6 @@ fn main() -> ExitCode {
 fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
     cargo("test --package walla_voice --features builtin")?;
-    cargo("test --package walla --features voice --test cli voice")?;
     emulate::ci(is_full)?;
     cargo("fmt --all --check")?;
     features(is_full)?;
@@ -151,6 +150,7 @@ fn features(is_full: bool) -> Result<(), String> {
         cargo("test --package bevy_walla --lib --test overlay --features overlay")?;
         cargo("test --package walla_cuda --features cupti --lib")?;
         cargo("test --package walla_trace --features nvtx")?;
+        cargo("test --package walla --features voice --test cli voice")?;
     }
     Ok(())
 }
