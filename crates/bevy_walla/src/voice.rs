@@ -1,9 +1,9 @@
 //! Voices of agents, and ears for players: speech out and in, within the frame.
 //!
-//! An agent with [`Voice`] speaks each [`ReplySentence`]: the events [`SpeechStarted`],
-//! [`Viseme`], [`Word`] and [`SpeechEnded`] follow the playback, and [`Speaking`] has the shape of
-//! the mouth. All speech is made on one thread of low priority with a budget per frame
-//! ([`WallaVoicePlugin`]). The samples are a stream that the host's mixer reads
+//! An agent with [`Voice`] speaks each [`ReplySentence`](crate::ReplySentence): the events
+//! [`SpeechStarted`], [`Viseme`], [`Word`] and [`SpeechEnded`] follow the playback, and
+//! [`Speaking`] has the shape of the mouth. All speech is made on one thread of low priority with a
+//! budget per frame ([`WallaVoicePlugin`]). The samples are a stream that the host's mixer reads
 //! ([`Speaking::take_reader`]); until something reads it, the plugin reads it at the pace of the
 //! game's time, so that mouths also move without sound. `WallaVoicePlaybackPlugin` (feature
 //! `voice_playback`) plays it with `bevy_audio`.

@@ -63,8 +63,9 @@ impl Word {
     }
 }
 
-/// A sentence of an agent has ended. Each [`ReplySentence`] of an agent with [`Voice`] has exactly
-/// one, also if it had no sound and therefore no [`SpeechStarted`].
+/// A sentence of an agent has ended. Each [`ReplySentence`](crate::ReplySentence) of an agent with
+/// [`Voice`](super::Voice) has exactly one, also if it had no sound and therefore no
+/// [`SpeechStarted`].
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
 pub struct SpeechEnded {
@@ -88,8 +89,8 @@ pub struct SpeechEnded {
 pub enum SpeechEnd {
     /// It was spoken.
     Spoken,
-    /// An [`Interrupt`], a [`Cancel`], another [`Voice`] or a fallen-behind voice has ended it. So
-    /// many bytes of its text were heard.
+    /// An [`Interrupt`], a [`Cancel`](crate::ask::Cancel), another [`Voice`](super::Voice) or a
+    /// fallen-behind voice has ended it. So many bytes of its text were heard.
     Interrupted {
         /// Bytes.
         heard_bytes: usize,
@@ -100,7 +101,7 @@ pub enum SpeechEnd {
 
 /// Interrupts an agent: trigger it. Its voice falls silent at once, its reply and all its asks are
 /// cancelled, and its conversation keeps the part of the reply that was heard, from the position of
-/// the playback. Without speech in progress it is a [`Cancel`].
+/// the playback. Without speech in progress it is a [`Cancel`](crate::ask::Cancel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct Interrupt {
