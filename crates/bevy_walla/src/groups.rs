@@ -221,6 +221,19 @@ struct Talk {
     last_reply: Option<ReplyId>,
 }
 
+#[cfg(feature = "speech")]
+impl Talk {
+    /// The speaker of the latest line, while its voice speaks.
+    fn voice(&self, voices: &Voices) -> Option<Entity> {
+        let speaker = self.lines.back()?.speaker?;
+        voices.get(speaker).is_ok_and(crate::voice::Speaking::is_speaking).then_some(speaker)
+    }
+}
+
+/// Voices of members.
+#[cfg(feature = "speech")]
+type Voices<'w, 's> = Query<'w, 's, &'static crate::voice::Speaking, With<crate::voice::Voice>>;
+
 /// A member speaks.
 struct Turn {
     agent: Entity,
@@ -277,7 +290,7 @@ struct Groups<'w, 's> {
     talks: Query<'w, 's, (Entity, &'static mut Talk), Allow<Disabled>>,
     names: Query<'w, 's, &'static Name, Allow<Disabled>>,
     #[cfg(feature = "speech")]
-    voices: Query<'w, 's, &'static crate::voice::Speaking, With<crate::voice::Voice>>,
+    voices: Voices<'w, 's>,
     reasoning: Query<'w, 's, &'static AgentReasoning, Allow<Disabled>>,
     agents: Query<'w, 's, (&'static mut Conversation, Option<&'static AgentCues>), Allow<Disabled>>,
     speaking: ResMut<'w, Speaking>,
@@ -299,14 +312,11 @@ fn player_said(said: On<GroupSay>, mut groups: Groups) {
     talk.is_due = true;
     // Its line has ended, its voice speaks on.
     #[cfg(feature = "speech")]
-    if talk.turn.is_none() && group.interrupts {
-        let speaker = talk.lines.back().and_then(|line| line.speaker);
-        let speaks = |agent: &Entity| {
-            groups.voices.get(*agent).is_ok_and(crate::voice::Speaking::is_speaking)
-        };
-        if let Some(agent) = speaker.filter(speaks) {
-            groups.commands.trigger(crate::voice::Interrupt { agent });
-        }
+    if talk.turn.is_none()
+        && group.interrupts
+        && let Some(agent) = talk.voice(&groups.voices)
+    {
+        groups.commands.trigger(crate::voice::Interrupt { agent });
     }
     // No reply may follow: the game does not answer each call.
     if let Some(turn) = talk.turn.take_if(|turn| matches!(turn.call, Call::Waiting { .. })) {
@@ -365,9 +375,7 @@ fn go_on(mut groups: Groups, mut due: Local<Vec<Entity>>) {
         }
         // A disabled group continues when it is enabled.
         #[cfg(feature = "speech")]
-        if let Some(line) = talk.lines.back().and_then(|line| line.speaker)
-            && groups.voices.get(line).is_ok_and(crate::voice::Speaking::is_speaking)
-        {
+        if talk.voice(&groups.voices).is_some() {
             continue;
         }
         if talk.is_due && groups.groups.contains(group) {

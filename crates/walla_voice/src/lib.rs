@@ -97,6 +97,14 @@ pub use viseme::Viseme;
 #[cfg(feature = "builtin")]
 pub use whisper::{Whisper, WhisperOptions};
 
+/// The text of a panic, for its error.
+#[doc(hidden)]
+#[must_use]
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason")
+}
+
 /// Gives this thread the priority of the voice thread: for threads that load voices.
 pub fn enter_low_priority() {
     walla_cpu::priority::ThreadClass::Embedder.enter();

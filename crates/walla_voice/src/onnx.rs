@@ -28,6 +28,17 @@ pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, VoiceError> {
     std::fs::read(path).map_err(failed)
 }
 
+/// Reads a JSON file of at most `max` bytes.
+pub(crate) fn read_json<T>(
+    path: &Path,
+    max: u64,
+    parse: impl FnOnce(&serde_json::Value) -> Result<T, String>,
+) -> Result<T, VoiceError> {
+    let bytes = read(path, max)?;
+    let json = serde_json::from_slice(&bytes).map_err(|error| error.to_string());
+    json.and_then(|json| parse(&json)).map_err(|reason| VoiceError::model(path, reason))
+}
+
 /// Reads the file of a network, and checks its encoding.
 pub(crate) fn read_network(path: &Path) -> Result<Vec<u8>, VoiceError> {
     let bytes = read(path, MAX_FILE_BYTES)?;
@@ -122,9 +133,7 @@ impl Network {
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     // The network is not changed by a run, and its result is dropped with the panic.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Err(format!("an operator panicked: {}", text.unwrap_or("no reason")))
+        Err(format!("an operator panicked: {}", crate::panic_text(&*panic)))
     })
 }
 

@@ -167,8 +167,8 @@ impl Part {
         }
     }
 
-    /// The times of the part, whose first sample is `start`. `frames` are those of each id, with
-    /// `hop` samples each.
+    /// The times of the part, whose first sample is `start`. `frames` has the number of each id's
+    /// frames, with `hop` samples each.
     pub(crate) fn timing(&self, frames: &[usize], hop: u64, start: u64, rate: u32) -> Timing {
         let (mut at, mut frames) = (start, frames.iter());
         let mut phonemes = Vec::with_capacity(self.symbols.len());

@@ -404,8 +404,8 @@ fn failed(reason: impl Into<String>) -> VoiceError {
 }
 
 /// Random numbers of a normal distribution (Box and Muller), from a counter: a number depends on
-/// the seed, the part, the stage and its index alone. The logarithm and the cosine are those of
-/// `libm`, which has the same bits on all platforms.
+/// the seed, the part, the stage and its index alone. The logarithm and the cosine of `libm`
+/// have the same bits on all platforms.
 fn normal(seed: u64, part: u32, stage: u32, count: usize) -> Vec<f32> {
     let key = [seed as u32, (seed >> 32) as u32];
     let mut numbers = Vec::with_capacity(count + 1);

@@ -55,7 +55,7 @@ impl Timing {
     }
 
     /// Length of the text, in bytes, that was heard when `samples` were played: it ends behind the
-    /// last word of which at least half was played.
+    /// last word that was played at least to its half.
     #[must_use]
     pub fn heard_bytes(&self, samples: u64) -> usize {
         let heard = self.words.partition_point(|word| word.start + word.end <= 2 * samples);

@@ -84,7 +84,7 @@ impl Viseme {
 
     /// The viseme of a symbol of the International Phonetic Alphabet before `next`. `None`: the
     /// symbol has none (marks of stress and length, spaces), and the mouth stays. Capital letters
-    /// are those of misaki: diphthongs, of which this is the first half, and the flap `T`.
+    /// are symbols of misaki: diphthongs, with the viseme of their first half, and the flap `T`.
     #[must_use]
     pub fn of_phoneme(symbol: char, next: Option<char>) -> Option<Self> {
         Some(match symbol {

@@ -90,9 +90,9 @@ pub enum SpeechEnd {
     /// It was spoken.
     Spoken,
     /// An [`Interrupt`], a [`Cancel`](crate::ask::Cancel), another [`Voice`](super::Voice) or a
-    /// fallen-behind voice has ended it. So many bytes of its text were heard.
+    /// fallen-behind voice has ended it.
     Interrupted {
-        /// Bytes.
+        /// Bytes of its text that were heard.
         heard_bytes: usize,
     },
     /// The voice cannot be loaded, or cannot speak it: the reason.

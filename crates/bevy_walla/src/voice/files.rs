@@ -1,6 +1,5 @@
 //! Voices and recognisers that load on threads.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -59,8 +58,9 @@ fn loaded<T: Clone + Debug + Send + Sync + 'static>(
         let thread = thread.spawn(move || {
             walla_voice::enter_low_priority();
             let loads = std::panic::AssertUnwindSafe(|| load(&path));
-            let result =
-                std::panic::catch_unwind(loads).unwrap_or_else(|panic| Err(text_of(panic)));
+            let result = std::panic::catch_unwind(loads).unwrap_or_else(|panic| {
+                Err(format!("the load panicked: {}", walla_voice::panic_text(&*panic)))
+            });
             if let Err(error) = &result {
                 tracing::warn!(target: "walla::voice", path = &*path, error, "not loaded");
             }
@@ -72,12 +72,6 @@ fn loaded<T: Clone + Debug + Send + Sync + 'static>(
         slot
     });
     slot.get().cloned()
-}
-
-fn text_of(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the load panicked: {}", text.unwrap_or("no reason"))
 }
 
 #[cfg(feature = "voice")]

@@ -13,7 +13,7 @@ use bevy_time::Time;
 use walla_runtime::ReplyId;
 use walla_types::{FNV1A, fnv1a};
 use walla_voice::{
-    Mouth, MouthEvent, MouthReader, SayError, SentenceId, SpeakOptions, Timing,
+    Mouth, MouthEvent, MouthReader, Position, SayError, SentenceId, SpeakOptions, Timing,
     Viseme as MouthShape,
 };
 
@@ -195,6 +195,15 @@ impl Line {
         SpeechEnded { agent, reply_id, tag, text, reason }
     }
 
+    /// Its samples that were played; `u64::MAX`: all.
+    fn played(&self, position: Position) -> u64 {
+        match self.sentence {
+            Some(sentence) if sentence < position.sentence => u64::MAX,
+            Some(sentence) if sentence == position.sentence => position.samples,
+            _ => 0,
+        }
+    }
+
     /// Bytes of its text that were heard.
     fn heard_bytes(&self, played: u64) -> usize {
         if self.samples.is_some_and(|samples| samples <= played) {
@@ -348,11 +357,7 @@ impl Speaking {
         let (position, is_idle) = (mouth.position(), mouth.is_idle());
         let rate = mouth.sample_rate();
         while let Some(line) = self.lines.front_mut() {
-            let played = match line.sentence {
-                Some(sentence) if sentence < position.sentence => u64::MAX,
-                Some(sentence) if sentence == position.sentence => position.samples,
-                _ => 0,
-            };
+            let played = line.played(position);
             line.publish(agent, played, rate, commands, &mut self.shape);
             let is_over = match (line.sentence, &line.error) {
                 (None, None) => false,
@@ -393,11 +398,7 @@ impl Speaking {
         let position = self.mouth.as_mut().map(Mouth::stop).unwrap_or_default();
         let mut heard = None;
         for line in self.lines.drain(..) {
-            let played = match line.sentence {
-                Some(sentence) if sentence == position.sentence => position.samples,
-                Some(sentence) if sentence < position.sentence => u64::MAX,
-                _ => 0,
-            };
+            let played = line.played(position);
             let heard_bytes = line.heard_bytes(played);
             if heard.is_none() || heard_bytes > 0 {
                 heard = Some((line.reply_id, line.end_bytes, line.text.len() - heard_bytes));

@@ -38,10 +38,7 @@ pub(super) fn vocabulary(path: Option<&Path>, network: &Path) -> Result<Symbols,
 }
 
 fn read_vocabulary(path: &Path) -> Result<Symbols, VoiceError> {
-    let bytes = onnx::read(path, MAX_VOCABULARY_BYTES)?;
-    let wrong = |reason: String| VoiceError::model(path, reason);
-    let json: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
-    parse_vocabulary(&json).map_err(wrong)
+    onnx::read_json(path, MAX_VOCABULARY_BYTES, parse_vocabulary)
 }
 
 fn parse_vocabulary(json: &Value) -> Result<Symbols, String> {

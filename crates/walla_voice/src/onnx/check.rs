@@ -1,8 +1,8 @@
 //! Checks the encoding of an ONNX file before it is parsed: a parser of whole files believes
 //! lengths, and a damaged one can make it allocate any amount or read for ever.
 //!
-//! The file is a [protocol buffer](https://protobuf.dev/programming-guides/encoding). Numbers of
-//! fields are those of [`onnx.proto`](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+//! The file is a [protocol buffer](https://protobuf.dev/programming-guides/encoding). Field
+//! numbers are in [`onnx.proto`](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 
 /// Messages inside of messages: subgraphs have five for each level.
 const MAX_DEPTH: usize = 32;

@@ -31,10 +31,7 @@ pub(super) struct Config {
 
 impl Config {
     pub(super) fn read(path: &Path) -> Result<Self, VoiceError> {
-        let bytes = onnx::read(path, MAX_FILE_BYTES)?;
-        let wrong = |reason: String| VoiceError::model(path, reason);
-        let json: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
-        Self::parse(&json).map_err(wrong)
+        onnx::read_json(path, MAX_FILE_BYTES, Self::parse)
     }
 
     fn parse(json: &Value) -> Result<Self, String> {

@@ -28,10 +28,7 @@ pub(super) struct Tokens {
 
 impl Tokens {
     pub(super) fn read(path: &Path) -> Result<Self, VoiceError> {
-        let bytes = onnx::read(path, MAX_FILE_BYTES)?;
-        let wrong = |reason: String| VoiceError::model(path, reason);
-        let json: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
-        Self::parse(&json).map_err(wrong)
+        onnx::read_json(path, MAX_FILE_BYTES, Self::parse)
     }
 
     fn parse(json: &Value) -> Result<Self, String> {
@@ -109,7 +106,7 @@ impl Tokens {
     }
 }
 
-/// Bytes of the letters in which byte-level vocabularies are written: those that print are
+/// Bytes of the letters in which byte-level vocabularies are written: printable bytes are
 /// themselves, the others follow from 256 on (GPT-2's `bytes_to_unicode`).
 fn letters() -> HashMap<char, u8> {
     let mut letters = HashMap::new();

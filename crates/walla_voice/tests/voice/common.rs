@@ -29,3 +29,41 @@ pub fn finish(mut utterance: Box<dyn Utterance>) -> (Vec<f32>, Timing, usize) {
         }
     }
 }
+
+/// Damages files, in the same way each time.
+pub struct Damage(u64);
+
+impl Damage {
+    pub fn new() -> Self {
+        Self(1)
+    }
+
+    /// A number below this one.
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) as usize % below
+    }
+
+    /// One to three damages in the first `limit` bytes (0: all) of a file.
+    pub fn of(&mut self, file: &[u8], limit: usize) -> Vec<u8> {
+        let mut bytes = file.to_vec();
+        let limit = if limit > 0 { limit } else { bytes.len() };
+        for _ in 0..=self.next(3) {
+            let at = self.next(limit.min(bytes.len()));
+            match self.next(8) {
+                0 => bytes.truncate(at.max(1)),
+                1 => _ = bytes.drain(at..(at + self.next(20)).min(bytes.len() - 1).max(at)),
+                _ => bytes[at] = self.next(256) as u8,
+            }
+        }
+        bytes
+    }
+}
+
+/// Speaks to the end or to an error.
+pub fn speak_if_possible(voice: Arc<impl SpeechSynthesizer + 'static>, text: &str) {
+    let mut utterance = voice.begin(text, &SpeakOptions::default()).unwrap();
+    let mut samples = Vec::new();
+    while !matches!(utterance.step(&mut samples), Ok(Step::Ended) | Err(_)) {}
+    assert!(samples.iter().all(|sample| sample.is_finite()));
+}

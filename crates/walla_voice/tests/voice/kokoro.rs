@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rten_onnx::onnx::{
-    AttributeProto, AttributeType, DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    TensorProto, ValueInfoProto,
-};
+use rten_onnx::onnx::{ModelProto, OperatorSetIdProto, ValueInfoProto};
 use walla_voice::{
     Dialect, English, HEARING_RATE, Kokoro, KokoroOptions, RecognizeOptions, Resampler,
     SpeakOptions, SpeechRecognizer, SpeechSynthesizer, Step, Timing, Viseme, VoiceError, Whisper,
     WhisperOptions,
 };
 
-use crate::common::{part, speak};
+use crate::common::{Damage, part, speak, speak_if_possible};
+use crate::tiny::{Builder, weights};
 
 const TEXTS: [&str; 3] = [
     "Yes.",
@@ -25,61 +23,6 @@ const TEXTS: [&str; 3] = [
 /// Numbers of the features of a symbol.
 const CHANNELS: usize = 4;
 const SYMBOLS: &str = "$;:,.!?—…\"() AIOQSTWYᵊabcdefhijklmnopqrstuvwxyzɑɐɒæɔəɛɜɡɪŋɹɾʃʊʌʒʤʧˈˌːθðᵻ";
-
-/// Weights that look random, and are the same each time.
-fn weights(count: usize, scale: f32) -> Vec<f32> {
-    let number = |index: usize| ((index as f32 * 12.9898).sin() * 43758.547).fract();
-    (0..count).map(|index| number(index) * scale).collect()
-}
-
-#[derive(Default)]
-struct Builder(GraphProto);
-
-impl Builder {
-    fn tensor(&mut self, name: &str, dims: &[usize], data_type: DataType) -> &mut TensorProto {
-        self.0.initializer.push(TensorProto {
-            name: Some(name.to_owned()),
-            dims: dims.iter().map(|dim| *dim as i64).collect(),
-            data_type: Some(data_type),
-            ..TensorProto::default()
-        });
-        self.0.initializer.last_mut().unwrap()
-    }
-
-    fn floats<'a>(&mut self, name: &'a str, dims: &[usize], numbers: Vec<f32>) -> &'a str {
-        self.tensor(name, dims, DataType::FLOAT).float_data = numbers;
-        name
-    }
-
-    fn ints<'a>(&mut self, name: &'a str, dims: &[usize], numbers: &[i64]) -> &'a str {
-        self.tensor(name, dims, DataType::INT64).int64_data = numbers.to_vec();
-        name
-    }
-
-    /// Adds an operator with numbers as attributes; those with `*` are lists.
-    fn node(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, &[i64])]) -> String {
-        let output = format!("{op}_{}", self.0.node.len());
-        let attribute = |(name, ints): &(&str, &[i64])| {
-            let (name, is_list) = (name.trim_end_matches('*'), name.ends_with('*'));
-            AttributeProto {
-                name: Some(name.to_owned()),
-                i: ints.first().copied().filter(|_| !is_list),
-                ints: if is_list { ints.to_vec() } else { Vec::new() },
-                r#type: Some(if is_list { AttributeType::INTS } else { AttributeType::INT }),
-                ..AttributeProto::default()
-            }
-        };
-        self.0.node.push(NodeProto {
-            op_type: Some(op.to_owned()),
-            name: Some(format!("node_{output}")),
-            input: inputs.iter().map(|input| (*input).to_owned()).collect(),
-            output: vec![output.clone()],
-            attribute: attributes.iter().map(attribute).collect(),
-            ..NodeProto::default()
-        });
-        output
-    }
-}
 
 /// Features of symbols and a style, durations that a speed divides, their expansion to frames by a
 /// fused product, and 600 samples of each frame.
@@ -195,7 +138,7 @@ fn runs_and_threads_of_a_real_voice_have_the_same_bits() {
     check_bits(&real_voice(1), &real_voice(2));
 }
 
-/// Times of phonemes and visemes cover the sound, and the words are those of the text.
+/// Times of phonemes and visemes cover the sound, and the words are the text's.
 fn check_times(voice: &Arc<Kokoro>) {
     for text in TEXTS {
         let (samples, timing, _) = speak(voice, text, &SpeakOptions::default());
@@ -308,7 +251,7 @@ fn damaged_files_of_a_real_voice_are_errors() {
 }
 
 /// Damages the first `limit` bytes (0: all) of a network, the vocabulary and the style, this often
-/// each. Each is an error, or speaks. Returns the number of those that speak.
+/// each. Each is an error, or speaks. Returns the number of voices that speak.
 fn damage(network: &[u8], vocabulary: &str, style: &[u8], limit: usize, rounds: usize) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["kokoro.onnx", "vocab.json", "af_tiny.bin"].map(|name| folder.path().join(name));
@@ -321,32 +264,15 @@ fn damage(network: &[u8], vocabulary: &str, style: &[u8], limit: usize, rounds: 
     let english = Arc::new(english);
     let options =
         || KokoroOptions { phonemizer: Some(english.clone()), ..KokoroOptions::new(&paths[2]) };
-    let mut random = 1_u64;
-    let mut next = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (random >> 33) as usize % below
-    };
+    let mut damage = Damage::new();
     let mut loaded = 0;
     for round in 0..files.len() * rounds {
         let (file, path) = (files[round % 3], &paths[round % 3]);
-        let mut bytes = file.to_vec();
-        let limit = if round % 3 == 0 && limit > 0 { limit } else { bytes.len() };
-        for _ in 0..=next(3) {
-            let at = next(limit.min(bytes.len()));
-            match next(8) {
-                0 => bytes.truncate(at.max(1)),
-                1 => _ = bytes.drain(at..(at + next(20)).min(bytes.len() - 1).max(at)),
-                _ => bytes[at] = next(256) as u8,
-            }
-        }
-        std::fs::write(path, &bytes).unwrap();
+        let bytes = damage.of(file, if round % 3 == 0 { limit } else { 0 });
+        std::fs::write(path, bytes).unwrap();
         if let Ok(voice) = Kokoro::load(&paths[0], options()) {
             loaded += 1;
-            let mut utterance = voice.begin(TEXTS[0], &SpeakOptions::default()).unwrap();
-            let mut samples = Vec::new();
-            // It ends, with samples or an error.
-            while !matches!(utterance.step(&mut samples), Ok(Step::Ended) | Err(_)) {}
-            assert!(samples.iter().all(|sample| sample.is_finite()));
+            speak_if_possible(voice, TEXTS[0]);
         }
         std::fs::write(path, file).unwrap();
     }

@@ -5,7 +5,7 @@ use walla_voice::{
     Dialect, English, Piper, PiperOptions, SpeakOptions, SpeechSynthesizer, Viseme, VoiceError,
 };
 
-use crate::common::{part, speak};
+use crate::common::{Damage, part, speak, speak_if_possible};
 use crate::tiny;
 
 /// Loads the tiny voice.
@@ -133,7 +133,7 @@ fn damaged_files_of_a_real_voice_are_errors() {
 }
 
 /// Damages the first `limit` bytes (0: all) of a network, and the settings, this often each. Each
-/// is an error, or speaks. Returns the number of those that speak.
+/// is an error, or speaks. Returns the number of voices that speak.
 fn damage(network: &[u8], settings: &str, limit: usize, rounds: usize) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("voice.onnx");
@@ -141,34 +141,18 @@ fn damage(network: &[u8], settings: &str, limit: usize, rounds: usize) -> usize 
     // Kept: its dictionaries would be loaded with each voice.
     let english = English::shared(Dialect::American).unwrap();
     let options = || PiperOptions { phonemizer: Some(english.clone()), ..PiperOptions::default() };
-    let mut random = 1_u64;
-    let mut next = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (random >> 33) as usize % below
-    };
+    let mut damage = Damage::new();
     let mut loaded = 0;
     for round in 0..2 * rounds {
         let is_network = round % 2 == 0;
-        let mut bytes = if is_network { network.to_vec() } else { settings.as_bytes().to_vec() };
-        let limit = if is_network && limit > 0 { limit } else { bytes.len() };
-        for _ in 0..=next(3) {
-            let at = next(limit.min(bytes.len()));
-            match next(8) {
-                0 => bytes.truncate(at.max(1)),
-                1 => _ = bytes.drain(at..(at + next(20)).min(bytes.len() - 1).max(at)),
-                _ => bytes[at] = next(256) as u8,
-            }
-        }
+        let (file, limit) = if is_network { (network, limit) } else { (settings.as_bytes(), 0) };
+        let bytes = damage.of(file, limit);
         let settings = if is_network { settings.as_bytes() } else { &bytes };
         std::fs::write(&path, if is_network { &bytes } else { network }).unwrap();
         std::fs::write(&config, settings).unwrap();
         let Ok(voice) = Piper::load(&path, options()) else { continue };
         loaded += 1;
-        let mut utterance = voice.begin(TEXTS[0], &SpeakOptions::default()).unwrap();
-        let mut samples = Vec::new();
-        // It ends, with samples or an error.
-        while !matches!(utterance.step(&mut samples), Ok(walla_voice::Step::Ended) | Err(_)) {}
-        assert!(samples.iter().all(|sample| sample.is_finite()));
+        speak_if_possible(voice, TEXTS[0]);
     }
     std::fs::remove_file(&config).unwrap();
     let missing = Piper::load(&path, options());

@@ -6,6 +6,7 @@ use walla_voice::{
     RecognizeOptions, SpeechRecognizer, Transcript, VoiceError, Whisper, WhisperOptions,
 };
 
+use crate::common::Damage;
 use crate::tiny_whisper;
 
 /// Steps of the longest text, with the encoder and the language.
@@ -46,26 +47,13 @@ fn any_sound_has_a_text_or_an_error() {
 fn damaged_models_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let folder = tiny_whisper::whisper(folder.path());
-    let mut random = 1_u64;
-    let mut next = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (random >> 33) as usize % below
-    };
+    let mut damage = Damage::new();
     let mut loaded = 0;
     for name in ["encoder.onnx", "decoder.onnx", "tokenizer.json"] {
         let path = folder.join(name);
         let whole = std::fs::read(&path).unwrap();
         for _ in 0..700 {
-            let mut bytes = whole.clone();
-            for _ in 0..=next(3) {
-                let at = next(bytes.len());
-                match next(8) {
-                    0 => bytes.truncate(at.max(1)),
-                    1 => _ = bytes.drain(at..(at + next(20)).min(bytes.len() - 1).max(at)),
-                    _ => bytes[at] = next(256) as u8,
-                }
-            }
-            std::fs::write(&path, &bytes).unwrap();
+            std::fs::write(&path, damage.of(&whole, 0)).unwrap();
             let Ok(whisper) = Whisper::load(&folder, WhisperOptions::default()) else { continue };
             loaded += 1;
             let _ = recognize(&whisper, &[0.1; 16_000]);
