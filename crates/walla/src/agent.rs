@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use walla_memory::{AgentRecall, RecallClient};
+use walla_memory::AgentRecall;
 use walla_runtime::{
     AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
     Detail, Prompt, ReplyError, ReplyId, Score, Turn,
@@ -25,15 +25,14 @@ use crate::reply::Reply;
 #[derive(Debug)]
 pub struct Agent {
     dispatcher: Arc<Dispatcher>,
-    recall: RecallClient,
     /// `None` if there were too many agents.
     changes: Option<Arc<Changes>>,
 }
 
 impl Agent {
-    pub(crate) fn new(dispatcher: Arc<Dispatcher>, recall: RecallClient, spec: AgentSpec) -> Self {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, spec: AgentSpec) -> Self {
         let changes = dispatcher.add_agent(spec);
-        Self { dispatcher, recall, changes }
+        Self { dispatcher, changes }
     }
 
     /// Asks the agent; its reply is a stream. A text is the next user turn ([`Prompt::Chat`]);
@@ -242,11 +241,11 @@ impl Agent {
     pub async fn fork(&self) -> Result<Agent, ReplyError> {
         let source = self.changes()?;
         let (changes, taken) = self.dispatcher.fork(source)?;
-        let (dispatcher, recall) = (Arc::clone(&self.dispatcher), self.recall.clone());
+        let dispatcher = Arc::clone(&self.dispatcher);
         // Before the wait: if the caller drops this future, the copy is removed.
-        let copy = Self { dispatcher, recall, changes: Some(changes) };
+        let copy = Self { dispatcher, changes: Some(changes) };
         taken.await;
-        copy.set_recall(self.recall.agent(source.id()));
+        copy.set_recall(self.dispatcher.client().agent(source.id()));
         Ok(copy)
     }
 
@@ -258,7 +257,7 @@ impl Agent {
     /// [`Engine::recall`](crate::Engine::recall). A [fork](Self::fork) knows the same memories.
     pub fn set_recall(&self, recall: Option<AgentRecall>) {
         if let Some(changes) = &self.changes {
-            self.recall.set_agent(changes.id(), recall);
+            self.dispatcher.client().set_agent(changes.id(), recall);
         }
     }
 

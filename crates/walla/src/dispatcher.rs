@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use walla_memory::RecallClient;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, CacheError, CacheTicket, ConversationEdit, Detail,
@@ -84,8 +85,9 @@ enum Message {
 
 /// Shared by all handles of an engine.
 pub(crate) struct Dispatcher {
-    // Declared before the channel, so that it is dropped before the channel closes: rule 5.
-    client: Arc<dyn EngineClient>,
+    // The only client of the hosts, so that no host drops the last one, which waits. Declared before
+    // the channel, so that it is dropped before the channel closes: rule 5.
+    client: RecallClient,
     messages: UnboundedSender<Message>,
     bounds: Arc<Bounds>,
 }
@@ -101,21 +103,21 @@ impl Dispatcher {
     /// Starts the event loop, which holds the trace file until the engine has ended. The channel
     /// reports the fraction loaded and closes when the engine is ready or has ended.
     pub fn start(
-        client: Arc<dyn EngineClient>,
+        client: RecallClient,
         max_bounds: BoundsMax,
         trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
         // Unbounded, so that no send waits: `Bounds` limits what hosts put into it (rule 4).
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
-        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
+        let event_loop = EventLoop::new(client.clone(), inbox, loading, trace);
         std::thread::Builder::new().name("walla-async".into()).spawn(move || event_loop.run())?;
         let bounds = Arc::new(Bounds::new(max_bounds));
         Ok((Self { client, messages, bounds }, loaded))
     }
 
-    pub fn client(&self) -> &dyn EngineClient {
-        &*self.client
+    pub fn client(&self) -> &RecallClient {
+        &self.client
     }
 
     /// Whether this process is a fork of the one that started the engine.

@@ -220,7 +220,6 @@ fn bounds(options: &EngineOptions, asks: u32, ask_bytes: usize) -> BoundsMax {
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) dispatcher: Arc<Dispatcher>,
-    recall: RecallClient,
     recorder: Option<RecordingStatus>,
 }
 
@@ -299,9 +298,9 @@ impl Engine {
         trace: Option<TraceFile>,
         recorder: Option<RecordingStatus>,
     ) -> Result<(Self, UnboundedReceiver<f32>), EngineError> {
-        let (dispatcher, loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, trace)
+        let (dispatcher, loaded) = Dispatcher::start(recall, bounds, trace)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok((Self { dispatcher: Arc::new(dispatcher), recall, recorder }, loaded))
+        Ok((Self { dispatcher: Arc::new(dispatcher), recorder }, loaded))
     }
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
@@ -364,7 +363,7 @@ impl Engine {
     /// Adds an agent.
     #[must_use]
     pub fn agent_with(&self, spec: AgentSpec) -> Agent {
-        Agent::new(Arc::clone(&self.dispatcher), self.recall.clone(), spec)
+        Agent::new(Arc::clone(&self.dispatcher), spec)
     }
 
     /// How probable each of these texts is behind a raw prompt, in the order of the texts: for
@@ -448,7 +447,7 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn recall(&self) -> &Recall {
-        let recall = self.recall.recall();
+        let recall = self.dispatcher.client().recall();
         // Only here, so that programs without memories do not contain the model.
         #[cfg(feature = "minilm")]
         recall.use_minilm();
@@ -457,7 +456,7 @@ impl Engine {
 
     /// Sets the game time of later asks, from which the ages of memories are counted. Default: 0.
     pub fn set_memory_time(&self, now: Duration) {
-        self.recall.set_now(now);
+        self.dispatcher.client().set_now(now);
     }
 
     /// The vector of a text, from the embedding model of the [memories](Self::recall), which must
@@ -488,7 +487,7 @@ impl Engine {
         texts: Vec<String>,
         purpose: Purpose,
     ) -> Result<Vec<Embedding>, EmbedError> {
-        let embedder = self.recall.recall().embedder().ok_or(EmbedError::NoModel)?;
+        let embedder = self.dispatcher.client().recall().embedder().ok_or(EmbedError::NoModel)?;
         embedder.embed(texts, purpose).await
     }
 

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, Call, Cue, CuePiece, CueSplitter, Cues, EngineState, FinishReason, InlineText,
-    MAX_DELTA_BYTES, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score, Usage,
+    AgentId, Call, Cue, CuePiece, CueSplitter, Cues, EngineClient, EngineState, FinishReason,
+    InlineText, MAX_DELTA_BYTES, RefusedCall, ReplyError, ReplyEvent, ReplyId, Score, Usage,
 };
 
 use crate::dispatcher::Dispatcher;

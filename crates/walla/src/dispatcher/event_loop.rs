@@ -4,13 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use walla_embed::answer::thread_waker;
+use walla_memory::RecallClient;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     CacheError, Command, EngineClient, EngineError, EngineState, Event, FinishReason, ReplyError,
@@ -46,7 +46,7 @@ enum Received {
 }
 
 pub(super) struct EventLoop {
-    client: Arc<dyn EngineClient>,
+    client: RecallClient,
     inbox: UnboundedReceiver<Message>,
     /// Receiver of the progress while the engine loads.
     loading: Option<UnboundedSender<f32>>,
@@ -66,7 +66,7 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     pub fn new(
-        client: Arc<dyn EngineClient>,
+        client: RecallClient,
         inbox: UnboundedReceiver<Message>,
         loading: UnboundedSender<f32>,
         trace: Option<TraceFile>,
