@@ -86,18 +86,25 @@ impl Subscriber for Messages {
 #[tokio::test]
 async fn an_abandoned_load_is_joined_on_another_thread() {
     tracing::subscriber::set_global_default(Messages).unwrap();
-    let (backend, go, life) = Closed::new();
-    let start = Engine::builder(options()).registry(Registry::new().with(backend)).start();
-    let mut start = Box::pin(start);
-    assert!(poll(start.as_mut(), Waker::noop()).is_pending());
-    drop(start);
-    eventually("somebody waited for a device that does not open", || {
-        !WAITED.lock().unwrap().is_empty()
+    // Many, because it is a race of the host with the event loop which drops the last handle.
+    let loads: Vec<_> = (0..32).map(|_| Closed::new()).collect();
+    let (mut of_hosts, mut lives) = (Vec::new(), Vec::new());
+    for (backend, go, life) in loads {
+        let start = Engine::builder(options()).registry(Registry::new().with(backend)).start();
+        let mut start = Box::pin(start);
+        assert!(poll(start.as_mut(), Waker::noop()).is_pending());
+        drop(start);
+        of_hosts.push(go);
+        lives.push(life);
+    }
+    eventually("somebody waited for each device that does not open", || {
+        WAITED.lock().unwrap().len() >= lives.len()
     })
     .await;
     assert!(WAITED.lock().unwrap().iter().all(|name| name == "walla-async"), "{WAITED:?}");
-    drop(go);
-    eventually("the device thread ends", || Arc::strong_count(&life) == 1).await;
+    drop(of_hosts);
+    let all_ended = || lives.iter().all(|life| Arc::strong_count(life) == 1);
+    eventually("the device threads end", all_ended).await;
 }
 
 #[tokio::test]
