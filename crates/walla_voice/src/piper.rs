@@ -13,6 +13,7 @@
 //! The noise of A and B is an input here, so that a seed determines it.
 
 mod config;
+mod decoder;
 mod graph;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use crate::parts::{Lengths, Letters, Part, Parts};
 use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance, Variation};
 use crate::timing::Timing;
 use config::Config;
+use decoder::{Decoder, Level, Sound};
 use graph::Layout;
 
 /// Frames of the longest part, about a minute: a damaged network can predict any number.
@@ -42,7 +44,8 @@ const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
 pub struct Piper {
     network: Network,
     nodes: Nodes,
-    layout: Layout,
+    channels: usize,
+    decoder: Decoder,
     config: Config,
     phonemizer: Arc<dyn Phonemizer>,
 }
@@ -70,7 +73,6 @@ struct Nodes {
     duration_noise: NodeId,
     latent_noise: NodeId,
     latent: NodeId,
-    output: NodeId,
 }
 
 impl Piper {
@@ -102,13 +104,24 @@ impl Piper {
             &names.durations,
             &names.duration_noise,
             &names.latent_noise,
-            &names.latent,
             &names.output,
         ];
         let (network, ids) =
             Network::load(bytes, onnx::pool(options.threads), names).map_err(wrong)?;
-        let [input, lengths, scales, durations, duration_noise, latent_noise, latent, output] = ids;
+        let [input, lengths, scales, durations, duration_noise, latent_noise, output] = ids;
         let speaker = layout.has_speakers.then(|| network.id("sid")).flatten();
+        let decoder = Decoder {
+            levels: layout
+                .levels
+                .iter()
+                .map(|level| of_network(level, &network))
+                .collect::<Result<_, _>>()
+                .map_err(wrong)?,
+            output,
+            hop: layout.hop,
+            speaker,
+        };
+        let latent = decoder.levels.first().map_or(output, |level| level.input);
         let nodes = Nodes {
             input,
             lengths,
@@ -118,9 +131,9 @@ impl Piper {
             duration_noise,
             latent_noise,
             latent,
-            output,
         };
-        Ok(Arc::new(Self { network, nodes, layout, config, phonemizer }))
+        let channels = layout.channels;
+        Ok(Arc::new(Self { network, nodes, channels, decoder, config, phonemizer }))
     }
 
     /// Number of speakers; 1 for most voices.
@@ -134,6 +147,13 @@ impl Piper {
     pub fn language(&self) -> &str {
         &self.config.language
     }
+}
+
+/// A level with the node of its input.
+fn of_network(level: &Level<String>, network: &Network) -> Result<Level<NodeId>, String> {
+    let Level { input, channels, rate, context } = level;
+    let input = network.id(input).ok_or_else(|| format!("it has no value {input:?}"))?;
+    Ok(Level { input, channels: *channels, rate: *rate, context: *context })
 }
 
 fn default_phonemizer(config: &Config) -> Result<Arc<dyn Phonemizer>, String> {
@@ -197,21 +217,12 @@ enum Stage {
     /// Stage B: values of stage A, and the frames of the part.
     Flow(Values, usize),
     /// Stage C.
-    Sound(Latent),
+    Sound(Sound),
     Ended,
 }
 
 /// Values of the network that a stage has computed for the next ones.
 type Values = Vec<(NodeId, Value)>;
-
-/// Latent frames of a part: `channels` rows of `frames` numbers.
-#[derive(Debug)]
-struct Latent {
-    numbers: Vec<f32>,
-    frames: usize,
-    /// The next frame.
-    next: usize,
-}
 
 impl Utterance for PiperUtterance {
     fn step(&mut self, out: &mut Vec<f32>) -> Result<Step, VoiceError> {
@@ -232,20 +243,22 @@ impl Utterance for PiperUtterance {
             Stage::Durations(part, values) => self.plan(&part, values).map(Step::Planned),
             Stage::Flow(values, frames) => {
                 let numbers = self.voice.flow(&values, frames, &self.options, self.index)?;
-                self.stage = Stage::Sound(Latent { numbers, frames, next: 0 });
+                self.stage = Stage::Sound(Sound::new(numbers, frames, &self.voice.decoder));
                 Ok(Step::Working)
             }
-            Stage::Sound(mut latent) => {
-                let is_first = latent.next == 0 && self.index == 0;
+            Stage::Sound(mut sound) => {
+                let Piper { network, decoder, .. } = &*self.voice;
+                let is_first = sound.made() == 0 && self.index == 0;
                 let options = &self.options;
-                let frames =
+                let piece =
                     if is_first { options.first_piece_frames } else { options.piece_frames };
-                self.voice.sound(&mut latent, frames as usize, options.speaker, out)?;
-                self.stage = if latent.next < latent.frames {
-                    Stage::Sound(latent)
-                } else {
+                let end = sound.made().saturating_add(piece as usize);
+                sound.step(network, decoder, options.speaker, end, out)?;
+                self.stage = if sound.has_ended() {
                     self.index += 1;
                     Stage::Next
+                } else {
+                    Stage::Sound(sound)
                 };
                 Ok(Step::Working)
             }
@@ -261,7 +274,7 @@ impl PiperUtterance {
 
     fn plan(&mut self, part: &Part, mut values: Values) -> Result<Timing, VoiceError> {
         let (durations, frames) = self.voice.durations(&values, part, &self.options, self.index)?;
-        let hop = self.voice.layout.hop as u64;
+        let hop = self.voice.decoder.hop as u64;
         let timing = part.timing(&frames, hop, self.samples, self.voice.config.sample_rate);
         self.samples = timing.samples.end;
         values.push((self.voice.nodes.durations, durations));
@@ -323,7 +336,7 @@ impl Piper {
         index: u32,
     ) -> Result<Vec<f32>, VoiceError> {
         let nodes = &self.nodes;
-        let channels = self.layout.channels;
+        let channels = self.channels;
         let noise = normal(options.seed, index, 1, channels * frames);
         let scales = self.scales(options);
         let speaker = [options.speaker as i32];
@@ -353,43 +366,6 @@ impl Piper {
             inputs.push((node, onnx::view([1], speaker)?));
         }
         Ok(inputs)
-    }
-
-    /// Stage C for the next frames.
-    fn sound(
-        &self,
-        latent: &mut Latent,
-        frames: usize,
-        speaker: u32,
-        out: &mut Vec<f32>,
-    ) -> Result<(), VoiceError> {
-        let Layout { channels, hop, context, .. } = self.layout;
-        let end = latent.next.saturating_add(frames).min(latent.frames);
-        // Without a known context, the whole is one piece.
-        let end = if context.is_some() { end } else { latent.frames };
-        let context = context.unwrap_or(0);
-        let first = latent.next.saturating_sub(context);
-        let last = (end + context).min(latent.frames);
-        let rows = latent.numbers.chunks_exact(latent.frames.max(1));
-        let piece: Vec<f32> =
-            rows.flat_map(|row| row.get(first..last).unwrap_or_default()).copied().collect();
-        let speaker = [speaker as i32];
-        let mut inputs =
-            vec![(self.nodes.latent, onnx::view([1, channels, last - first], &piece)?)];
-        if let Some(node) = self.nodes.speaker {
-            inputs.push((node, onnx::view([1], &speaker)?));
-        }
-        let [samples] = self.network.run(inputs, [self.nodes.output])?;
-        let (_, samples) = onnx::floats(samples)?;
-        let begin = (latent.next - first) * hop;
-        let samples = samples.get(begin..begin + (end - latent.next) * hop);
-        let samples = samples.ok_or_else(|| failed("too few samples for the frames"))?;
-        if !samples.iter().all(|sample| sample.is_finite()) {
-            return Err(failed("samples that are not finite"));
-        }
-        out.extend_from_slice(samples);
-        latent.next = end;
-        Ok(())
     }
 
     /// Variation of the sound, factor of the durations, variation of the durations.

@@ -1,26 +1,29 @@
 //! Finds the stages of a voice in the graph of its network. Names of values differ between
 //! exporters, the structure does not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
+
+use super::decoder::Level;
 
 /// Bounds of a decoder: 256 samples and 11 frames are usual.
 const MAX_HOP: usize = 8192;
 const MAX_CONTEXT: f64 = 256.0;
 const MAX_CHANNELS: i64 = 4096;
+const MAX_LEVELS: usize = 8;
 const MAX_NODES: usize = 100_000;
 
 /// Facts of the network for the stages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub names: Names,
+    /// The decoder: the input of the first level are the latent frames.
+    pub levels: Vec<Level<String>>,
     /// Numbers of a latent frame.
     pub channels: usize,
     /// Samples of a frame.
     pub hop: usize,
-    /// Frames on both sides on which the samples of a frame depend. `None`: all may.
-    pub context: Option<usize>,
     pub has_speakers: bool,
 }
 
@@ -30,7 +33,6 @@ pub(super) struct Names {
     pub durations: String,
     pub duration_noise: String,
     pub latent_noise: String,
-    pub latent: String,
     pub output: String,
 }
 
@@ -81,18 +83,17 @@ impl<'a> Graph<'a> {
         let output = self.graph.output.first().and_then(|output| output.name.as_deref());
         let output = output.ok_or("it has no output")?;
         let (latent, channels) = self.latent(latent_noise)?;
-        let (hop, context) = self.decoder(latent, output)?;
+        let (levels, hop) = self.levels(latent, channels, output)?;
         Ok(Layout {
             names: Names {
                 durations: durations.to_owned(),
                 duration_noise: duration_noise.to_owned(),
                 latent_noise: latent_noise.to_owned(),
-                latent: latent.to_owned(),
                 output: output.to_owned(),
             },
+            levels,
             channels,
             hop,
-            context,
             has_speakers: inputs().any(|input| input == "sid"),
         })
     }
@@ -159,30 +160,92 @@ impl<'a> Graph<'a> {
         Some(&weights.dims)
     }
 
-    /// Samples of a frame, and the frames on each side on which they depend.
-    fn decoder(&self, latent: &str, output: &str) -> Result<(usize, Option<usize>), String> {
-        let mut reaches = HashMap::from([(latent, Reach { rate: 1, frames: 0.0 })]);
-        let mut is_local = true;
-        for node in &self.graph.node {
-            let inputs = node.input.iter().filter_map(|input| reaches.get(input.as_str()));
-            let Some(mut reach) = inputs.copied().reduce(Reach::max) else { continue };
-            is_local &= reach.apply(node, self)?;
-            for output in &node.output {
-                reaches.insert(output, reach);
+    /// The levels of the decoder, and the samples of a frame. A level ends before each transposed
+    /// convolution but the first one.
+    fn levels(
+        &self,
+        latent: &str,
+        channels: usize,
+        output: &str,
+    ) -> Result<(Vec<Level<String>>, usize), String> {
+        let of_latent = self.reaches(latent)?;
+        let mut ends: Vec<&str> = Vec::new();
+        for node in self.graph.node.iter().filter(|node| op_type(node) == "ConvTranspose") {
+            if let Some(input) = node.input.first().map(String::as_str)
+                && of_latent.get(input).is_some_and(|(reach, _)| reach.rate > 1)
+                && self.is_passed_by_all(input, &of_latent)
+            {
+                ends.push(input);
             }
         }
-        let reach = reaches.get(output).ok_or_else(|| unknown("way to its output"))?;
-        let context = (is_local && reach.frames <= MAX_CONTEXT).then(|| reach.frames.ceil());
-        Ok((reach.rate, context.map(|frames| frames as usize)))
+        ends.truncate(MAX_LEVELS - 1);
+        ends.push(output);
+        let (mut levels, mut input, mut channels, mut rate) = (Vec::new(), latent, channels, 1);
+        for end in ends {
+            let reaches = self.reaches(input)?;
+            let (reach, is_local) = reaches.get(end).ok_or_else(|| unknown("way to its output"))?;
+            let frames = (reach.frames / rate as f64).ceil();
+            let context = (*is_local && frames <= MAX_CONTEXT).then_some(frames as usize);
+            levels.push(Level { input: input.to_owned(), channels, rate, context });
+            rate *= reach.rate;
+            if end != output {
+                channels = self.channels(end).ok_or_else(|| unknown("decoder"))?;
+            }
+            input = end;
+        }
+        Ok((levels, rate))
+    }
+
+    /// Rows of the input of a transposed convolution.
+    fn channels(&self, input: &str) -> Option<usize> {
+        let of_input = |node: &&NodeProto| {
+            op_type(node) == "ConvTranspose" && node.input.first().is_some_and(|it| it == input)
+        };
+        let node = self.graph.node.iter().find(of_input)?;
+        let channels = *self.dims(node.input.get(1)?)?.first()?;
+        (1..=MAX_CHANNELS).contains(&channels).then_some(channels as usize)
+    }
+
+    /// Whether everything behind `value` depends on the latent frames by it alone.
+    fn is_passed_by_all(&self, value: &str, of_latent: &Reaches<'_>) -> bool {
+        let mut behind = HashSet::from([value]);
+        self.graph.node.iter().all(|node| {
+            let is_behind = |input: &String| behind.contains(input.as_str());
+            if !node.input.iter().any(is_behind) {
+                return true;
+            }
+            let is_latent = |input: &String| of_latent.contains_key(input.as_str());
+            let is_passed = node.input.iter().all(|input| is_behind(input) || !is_latent(input));
+            behind.extend(node.output.iter().map(String::as_str));
+            is_passed
+        })
+    }
+
+    /// How all values depend on `source`, and whether only on numbers near their own.
+    fn reaches<'b>(&'b self, source: &'b str) -> Result<Reaches<'b>, String> {
+        let mut reaches = HashMap::from([(source, (Reach { rate: 1, frames: 0.0 }, true))]);
+        for node in &self.graph.node {
+            let inputs = node.input.iter().filter_map(|input| reaches.get(input.as_str()));
+            let both = |a: (Reach, bool), b: (Reach, bool)| (a.0.max(b.0), a.1 && b.1);
+            let Some((mut reach, mut is_local)) = inputs.copied().reduce(both) else { continue };
+            is_local &= reach.apply(node, self)?;
+            for output in &node.output {
+                reaches.insert(output, (reach, is_local));
+            }
+        }
+        Ok(reaches)
     }
 }
 
-/// Dependence of a value on latent frames.
+/// How values depend on another one.
+type Reaches<'a> = HashMap<&'a str, (Reach, bool)>;
+
+/// Dependence of a value on an earlier one.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
-    /// Numbers for each frame.
+    /// Numbers for each number of the earlier value.
     rate: usize,
-    /// Frames before or behind, the larger of both.
+    /// Numbers of it before or behind, the larger of both.
     frames: f64,
 }
 
