@@ -3,19 +3,20 @@
 //! A network has three stages, which are run separately:
 //!
 //! ```text
-//! A: symbols ▶ frames of each symbol, mean and deviation of each frame        22 ms
-//! B: mean, deviation, noise ▶ (flow) ▶ latent frames                          25 ms
-//! C: latent frames ▶ (decoder) ▶ samples, 256 for each frame                  25 ms for 16 frames
+//! A: symbols ▶ frames of each symbol, mean and deviation of each frame
+//! B: mean, deviation, noise ▶ (flow) ▶ latent frames
+//! C: latent frames ▶ (decoder) ▶ samples, 256 for each frame
 //! ```
 //!
-//! (Processor times for a sentence of 3.4 s.) Stage C is local: a sample depends on some frames
-//! before and behind its own. With these as context, a piece has the same bits as in the whole.
-//! The noise of A and B is an input here, so that a seed determines it.
+//! B and C are local: a result depends on some frames before and behind its own. With these as
+//! context, a piece has the same bits as in the whole. The noise of A and B is an input here, so
+//! that a seed determines it.
 
 mod config;
 mod decoder;
 mod graph;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,11 +30,13 @@ use crate::parts::{Lengths, Letters, Part, Parts};
 use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance, Variation};
 use crate::timing::Timing;
 use config::Config;
-use decoder::{Decoder, Level, Sound};
+use decoder::{Decoder, Frames, Level, Sound};
 use graph::Layout;
 
 /// Frames of the longest part, about a minute: a damaged network can predict any number.
 const MAX_PART_FRAMES: usize = 6000;
+/// Latent frames of the later pieces of stage B: about 25 ms of work.
+const FLOW_FRAMES: usize = 128;
 const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
 
 /// A voice of [Piper](https://github.com/OHF-Voice/piper1-gpl), or another VITS network that was
@@ -44,7 +47,10 @@ const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
 pub struct Piper {
     network: Network,
     nodes: Nodes,
+    /// Numbers of a latent frame.
     channels: usize,
+    /// As [`Level::context`], of stage B.
+    flow_context: Option<usize>,
     decoder: Decoder,
     config: Config,
     phonemizer: Arc<dyn Phonemizer>,
@@ -132,8 +138,8 @@ impl Piper {
             latent_noise,
             latent,
         };
-        let channels = layout.channels;
-        Ok(Arc::new(Self { network, nodes, channels, decoder, config, phonemizer }))
+        let Layout { channels, flow_context, .. } = layout;
+        Ok(Arc::new(Self { network, nodes, channels, flow_context, decoder, config, phonemizer }))
     }
 
     /// Number of speakers; 1 for most voices.
@@ -214,15 +220,23 @@ enum Stage {
     Next,
     /// The durations of stage A.
     Durations(Part, Values),
-    /// Stage B: values of stage A, and the frames of the part.
-    Flow(Values, usize),
-    /// Stage C.
-    Sound(Sound),
+    /// Stages B and C.
+    Sound(Flow, Sound),
     Ended,
 }
 
 /// Values of the network that a stage has computed for the next ones.
 type Values = Vec<(NodeId, Value)>;
+
+/// Inputs of stage B.
+#[derive(Debug)]
+struct Flow {
+    /// Of stage A.
+    values: Values,
+    /// Frames of each symbol.
+    durations: Vec<usize>,
+    noise: Frames,
+}
 
 impl Utterance for PiperUtterance {
     fn step(&mut self, out: &mut Vec<f32>) -> Result<Step, VoiceError> {
@@ -241,24 +255,13 @@ impl Utterance for PiperUtterance {
                 }
             },
             Stage::Durations(part, values) => self.plan(&part, values).map(Step::Planned),
-            Stage::Flow(values, frames) => {
-                let numbers = self.voice.flow(&values, frames, &self.options, self.index)?;
-                self.stage = Stage::Sound(Sound::new(numbers, frames, &self.voice.decoder));
-                Ok(Step::Working)
-            }
-            Stage::Sound(mut sound) => {
-                let Piper { network, decoder, .. } = &*self.voice;
-                let is_first = sound.made() == 0 && self.index == 0;
-                let options = &self.options;
-                let piece =
-                    if is_first { options.first_piece_frames } else { options.piece_frames };
-                let end = sound.made().saturating_add(piece as usize);
-                sound.step(network, decoder, options.speaker, end, out)?;
+            Stage::Sound(flow, mut sound) => {
+                self.sound(&flow, &mut sound, out)?;
                 self.stage = if sound.has_ended() {
                     self.index += 1;
                     Stage::Next
                 } else {
-                    Stage::Sound(sound)
+                    Stage::Sound(flow, sound)
                 };
                 Ok(Step::Working)
             }
@@ -272,14 +275,32 @@ impl PiperUtterance {
         self.parts.next(&**phonemizer, &config.symbols, LENGTHS)
     }
 
-    fn plan(&mut self, part: &Part, mut values: Values) -> Result<Timing, VoiceError> {
-        let (durations, frames) = self.voice.durations(&values, part, &self.options, self.index)?;
-        let hop = self.voice.decoder.hop as u64;
-        let timing = part.timing(&frames, hop, self.samples, self.voice.config.sample_rate);
+    fn plan(&mut self, part: &Part, values: Values) -> Result<Timing, VoiceError> {
+        let Piper { decoder, config, channels, .. } = &*self.voice;
+        let durations = self.voice.durations(&values, part, &self.options, self.index)?;
+        let timing = part.timing(&durations, decoder.hop as u64, self.samples, config.sample_rate);
         self.samples = timing.samples.end;
-        values.push((self.voice.nodes.durations, durations));
-        self.stage = Stage::Flow(values, frames.iter().sum());
+        let frames = durations.iter().sum();
+        let numbers = normal(self.options.seed, self.index, 1, channels * frames);
+        let noise = Frames { numbers, channels: *channels, begin: 0, end: frames };
+        self.stage = Stage::Sound(Flow { values, durations, noise }, Sound::new(frames, decoder));
         Ok(timing)
+    }
+
+    /// A piece of stage B or C.
+    fn sound(&self, flow: &Flow, sound: &mut Sound, out: &mut Vec<f32>) -> Result<(), VoiceError> {
+        let (options, Piper { network, decoder, .. }) = (&self.options, &*self.voice);
+        let is_first = sound.made() == 0 && self.index == 0;
+        let piece = if is_first { options.first_piece_frames } else { options.piece_frames };
+        let end = sound.made().saturating_add(piece as usize);
+        if let Some(needed) = sound.step(network, decoder, options.speaker, end, out)? {
+            let begin = sound.latent();
+            let least = if begin > 0 { begin + FLOW_FRAMES } else { 0 };
+            let end = needed.max(least).min(flow.noise.end);
+            let latent = self.voice.flow(flow, options, begin..end)?;
+            sound.push_latent(&latent, decoder);
+        }
+        Ok(())
     }
 }
 
@@ -309,7 +330,7 @@ impl Piper {
         part: &Part,
         options: &SpeakOptions,
         index: u32,
-    ) -> Result<(Value, Vec<usize>), VoiceError> {
+    ) -> Result<Vec<usize>, VoiceError> {
         let nodes = &self.nodes;
         let count = part.ids.len();
         let noise = normal(options.seed, index, 0, 2 * count);
@@ -324,30 +345,40 @@ impl Piper {
         if shape != [1, 1, count] || sum == 0 || sum > MAX_PART_FRAMES {
             return Err(failed(format!("it predicts {sum} frames for {count} symbols")));
         }
-        Ok((onnx::value([1, 1, count], durations)?, frames))
+        Ok(frames)
     }
 
-    /// Stage B.
+    /// Stage B for some of the latent frames. Symbols whose frames are not needed get none.
     fn flow(
         &self,
-        values: &Values,
-        frames: usize,
+        flow: &Flow,
         options: &SpeakOptions,
-        index: u32,
-    ) -> Result<Vec<f32>, VoiceError> {
+        part: Range<usize>,
+    ) -> Result<Frames, VoiceError> {
         let nodes = &self.nodes;
-        let channels = self.channels;
-        let noise = normal(options.seed, index, 1, channels * frames);
+        let context = self.flow_context.unwrap_or(flow.noise.end);
+        let window = part.start.saturating_sub(context)..(part.end + context).min(flow.noise.end);
+        let ends = flow.durations.iter().scan(0, |at, count| {
+            *at += count;
+            Some((*at - count, *at))
+        });
+        let inside = |at: usize| at.clamp(window.start, window.end);
+        let durations: Vec<f32> =
+            ends.map(|(begin, end)| (inside(end) - inside(begin)) as f32).collect();
+        let noise = flow.noise.part(window.clone());
         let scales = self.scales(options);
         let speaker = [options.speaker as i32];
-        let mut inputs = self.inputs(values, &scales, &speaker)?;
-        inputs.push((nodes.latent_noise, onnx::view([1, channels, frames], &noise)?));
+        let mut inputs = self.inputs(&flow.values, &scales, &speaker)?;
+        let shape = [1, self.channels, window.len()];
+        inputs.push((nodes.durations, onnx::view([1, 1, durations.len()], &durations)?));
+        inputs.push((nodes.latent_noise, onnx::view(shape, &noise.numbers)?));
         let [latent] = self.network.run(inputs, [nodes.latent])?;
-        let (shape, numbers) = onnx::floats(latent)?;
-        if shape != [1, channels, frames] {
-            return Err(failed(format!("latent frames of shape {shape:?}")));
+        let (got, numbers) = onnx::floats(latent)?;
+        if got != shape {
+            return Err(failed(format!("latent frames of shape {got:?}")));
         }
-        Ok(numbers)
+        let (begin, end) = (window.start, window.end);
+        Ok(Frames { numbers, channels: self.channels, begin, end }.part(part))
     }
 
     /// Values of earlier stages, and the inputs that all stages have.

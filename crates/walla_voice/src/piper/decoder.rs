@@ -71,16 +71,16 @@ impl Decoder {
 
 /// Frames of a value: rows, one behind the other.
 #[derive(Debug)]
-struct Frames {
-    numbers: Vec<f32>,
-    channels: usize,
+pub(super) struct Frames {
+    pub numbers: Vec<f32>,
+    pub channels: usize,
     /// The first frame, and the one behind the last.
-    begin: usize,
-    end: usize,
+    pub begin: usize,
+    pub end: usize,
 }
 
 impl Frames {
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.end - self.begin
     }
 
@@ -94,7 +94,7 @@ impl Frames {
     }
 
     /// These frames alone.
-    fn part(&self, part: Range<usize>) -> Self {
+    pub(super) fn part(&self, part: Range<usize>) -> Self {
         let (channels, begin, end) = (self.channels, part.start, part.end);
         Self { numbers: self.rows(part).flatten().copied().collect(), channels, begin, end }
     }
@@ -123,19 +123,20 @@ pub(super) struct Sound {
 }
 
 impl Sound {
-    /// With all latent frames.
-    pub(super) fn new(latent: Vec<f32>, frames: usize, decoder: &Decoder) -> Self {
-        let of_level = |level: &Level<NodeId>| Frames {
-            numbers: Vec::new(),
-            channels: level.channels,
-            begin: 0,
-            end: 0,
-        };
-        let mut inputs: Vec<_> = decoder.levels.iter().map(of_level).collect();
-        if let Some(first) = inputs.first_mut() {
-            (first.numbers, first.end) = (latent, frames);
-        }
-        Self { frames, inputs, made: 0 }
+    pub(super) fn new(frames: usize, decoder: &Decoder) -> Self {
+        let channels = decoder.levels.iter().map(|level| level.channels);
+        let none = |channels| Frames { numbers: Vec::new(), channels, begin: 0, end: 0 };
+        Self { frames, inputs: channels.map(none).collect(), made: 0 }
+    }
+
+    /// Latent frames that are there.
+    pub(super) fn latent(&self) -> usize {
+        self.inputs.first().map_or(0, |latent| latent.end)
+    }
+
+    /// Appends latent frames.
+    pub(super) fn push_latent(&mut self, latent: &Frames, decoder: &Decoder) {
+        self.store(0, decoder, latent);
     }
 
     /// Frames whose samples were returned.
@@ -149,7 +150,7 @@ impl Sound {
     }
 
     /// Computes one level, towards the samples of the frames before `end`. The last level's are
-    /// appended to `out`.
+    /// appended to `out`. Returns the number of latent frames if they are needed first.
     pub(super) fn step(
         &mut self,
         network: &Network,
@@ -157,7 +158,7 @@ impl Sound {
         speaker: u32,
         end: usize,
         out: &mut Vec<f32>,
-    ) -> Result<(), VoiceError> {
+    ) -> Result<Option<usize>, VoiceError> {
         let mut end = end.min(self.frames);
         // From the last level back to the first one that has its input.
         for index in (0..self.inputs.len()).rev() {
@@ -175,14 +176,21 @@ impl Sound {
             match self.inputs.get(index) {
                 Some(input) if input.end >= needed.end => {
                     let input = input.part(needed);
-                    let mut result = decoder.run(network, index, speaker, &input)?;
-                    result = result.part(begin..end);
-                    return self.store(index, decoder, &result, out);
+                    let result = decoder.run(network, index, speaker, &input)?.part(begin..end);
+                    if index + 1 < self.inputs.len() {
+                        self.store(index + 1, decoder, &result);
+                    } else if result.numbers.iter().all(|sample| sample.is_finite()) {
+                        out.extend_from_slice(&result.numbers);
+                        self.made = end;
+                    } else {
+                        return Err(failed("samples that are not finite"));
+                    }
+                    return Ok(None);
                 }
                 _ => end = needed.end,
             }
         }
-        Err(failed("a decoder without levels"))
+        Ok(Some(end))
     }
 
     /// The frame behind the last one that a level has made.
@@ -190,24 +198,12 @@ impl Sound {
         self.inputs.get(level + 1).map_or(self.made, |next| next.end)
     }
 
-    /// Stores what a level has made.
-    fn store(
-        &mut self,
-        level: usize,
-        decoder: &Decoder,
-        result: &Frames,
-        out: &mut Vec<f32>,
-    ) -> Result<(), VoiceError> {
-        let next_made = self.end_of(level + 1);
-        let context = decoder.context(level + 1).unwrap_or(self.frames);
-        match self.inputs.get_mut(level + 1) {
-            Some(next) => next.append(result, next_made.saturating_sub(context)),
-            None if result.numbers.iter().all(|sample| sample.is_finite()) => {
-                out.extend_from_slice(&result.numbers);
-                self.made = result.end;
-            }
-            None => return Err(failed("samples that are not finite")),
+    /// Stores the next frames of a level's input, and forgets those that it does not need any more.
+    fn store(&mut self, level: usize, decoder: &Decoder, new: &Frames) {
+        let context = decoder.context(level).unwrap_or(self.frames);
+        let first = self.end_of(level).saturating_sub(context);
+        if let Some(input) = self.inputs.get_mut(level) {
+            input.append(new, first);
         }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
+use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 
 use super::decoder::Level;
 
@@ -24,6 +24,8 @@ pub(super) struct Layout {
     pub channels: usize,
     /// Samples of a frame.
     pub hop: usize,
+    /// Frames of noise on both sides on which a latent frame depends. `None`: all may.
+    pub flow_context: Option<usize>,
     pub has_speakers: bool,
 }
 
@@ -84,6 +86,8 @@ impl<'a> Graph<'a> {
         let output = output.ok_or("it has no output")?;
         let (latent, channels) = self.latent(latent_noise)?;
         let (levels, hop) = self.levels(latent, channels, output)?;
+        let of_noise = self.reaches(latent_noise)?;
+        let flow_context = of_noise.get(latent).and_then(|reach| context(*reach, 1));
         Ok(Layout {
             names: Names {
                 durations: durations.to_owned(),
@@ -94,6 +98,7 @@ impl<'a> Graph<'a> {
             levels,
             channels,
             hop,
+            flow_context,
             has_speakers: inputs().any(|input| input == "sid"),
         })
     }
@@ -183,17 +188,34 @@ impl<'a> Graph<'a> {
         let (mut levels, mut input, mut channels, mut rate) = (Vec::new(), latent, channels, 1);
         for end in ends {
             let reaches = self.reaches(input)?;
-            let (reach, is_local) = reaches.get(end).ok_or_else(|| unknown("way to its output"))?;
-            let frames = (reach.frames / rate as f64).ceil();
-            let context = (*is_local && frames <= MAX_CONTEXT).then_some(frames as usize);
+            let reach = reaches.get(end).ok_or_else(|| unknown("way to its output"))?;
+            let context = context(*reach, rate);
             levels.push(Level { input: input.to_owned(), channels, rate, context });
-            rate *= reach.rate;
+            rate *= reach.0.rate;
             if end != output {
                 channels = self.channels(end).ok_or_else(|| unknown("decoder"))?;
             }
             input = end;
         }
         Ok((levels, rate))
+    }
+
+    /// The attribute `axis` of a node.
+    fn axis(&self, node: &NodeProto) -> Option<i64> {
+        node.attribute.iter().find(|it| it.name.as_deref() == Some("axis"))?.i
+    }
+
+    /// A constant that is one integer.
+    fn integer(&self, name: &str) -> Option<i64> {
+        let is_named = |tensor: &&TensorProto| tensor.name.as_deref() == Some(name);
+        let tensor = self.graph.initializer.iter().find(is_named).or_else(|| {
+            self.producer(name)?.attribute.iter().find_map(|attribute| attribute.t.as_ref())
+        })?;
+        match (&tensor.int64_data[..], &tensor.raw_data) {
+            (&[integer], _) => Some(integer),
+            (_, Some(bytes)) => Some(i64::from_le_bytes(bytes.borrow()[..].try_into().ok()?)),
+            _ => None,
+        }
     }
 
     /// Rows of the input of a transposed convolution.
@@ -224,7 +246,8 @@ impl<'a> Graph<'a> {
     /// How all values depend on `source`, and whether only on numbers near their own.
     fn reaches<'b>(&'b self, source: &'b str) -> Result<Reaches<'b>, String> {
         let mut reaches = HashMap::from([(source, (Reach { rate: 1, frames: 0.0 }, true))]);
-        for node in &self.graph.node {
+        // Shapes depend on no number.
+        for node in self.graph.node.iter().filter(|node| op_type(node) != "Shape") {
             let inputs = node.input.iter().filter_map(|input| reaches.get(input.as_str()));
             let both = |a: (Reach, bool), b: (Reach, bool)| (a.0.max(b.0), a.1 && b.1);
             let Some((mut reach, mut is_local)) = inputs.copied().reduce(both) else { continue };
@@ -235,6 +258,12 @@ impl<'a> Graph<'a> {
         }
         Ok(reaches)
     }
+}
+
+/// The context in frames, of a value with `rate` numbers for each.
+fn context((reach, is_local): (Reach, bool), rate: usize) -> Option<usize> {
+    let frames = (reach.frames / rate as f64).ceil();
+    (is_local && frames <= MAX_CONTEXT).then_some(frames as usize)
 }
 
 /// How values depend on another one.
@@ -297,7 +326,14 @@ impl Reach {
                 self.frames += most as f64 / self.rate as f64;
             }
             "Add" | "Sub" | "Mul" | "Div" | "LeakyRelu" | "Relu" | "Tanh" | "Sigmoid" | "Snake"
-            | "Sin" | "Pow" | "Unsqueeze" | "Squeeze" | "Identity" | "Cast" | "Clip" | "Sum" => {}
+            | "Sin" | "Pow" | "Unsqueeze" | "Squeeze" | "Identity" | "Cast" | "Clip" | "Sum"
+            | "Neg" | "Exp" => {}
+            // Between the rows of a frame.
+            "Split" | "Concat" => return Ok(graph.axis(node) == Some(1)),
+            "Slice" => {
+                let axes = node.input.get(3).and_then(|axes| graph.integer(axes));
+                return Ok(axes == Some(1));
+            }
             _ => return Ok(false),
         }
         Ok(true)

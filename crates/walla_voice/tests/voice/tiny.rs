@@ -149,6 +149,16 @@ pub fn network() -> Vec<u8> {
     let latent = net.node("Add", &[&mean, &noise], &[]);
     let flow = net.floats("flow", &[1, CHANNELS, 1], vec![0.9, -0.8, 0.7, 0.6]);
     let latent = net.node("Mul", &[&latent, flow], &[]);
+    // One half of the rows depends on the other one, as in the flow.
+    let numbers = [("begin", 0), ("middle", 2), ("end", 4), ("rows", 1)];
+    let [begin, middle, end, rows] = numbers.map(|(name, number)| net.ints(name, &[1], &[number]));
+    let half = net.node("Slice", &[&latent, begin, middle, rows], &[]);
+    let other = net.node("Slice", &[&latent, middle, end, rows], &[]);
+    let moved = net.floats("moved", &[2, 2, 5], weights(2 * 2 * 5, 0.3));
+    let moved = net.node("Conv", &[&half, moved], &[("kernel_shape*", &[5]), ("pads*", &[2, 2])]);
+    let moved = net.node("Tanh", &[&moved], &[]);
+    let moved = net.node("Add", &[&moved, &other], &[]);
+    let latent = net.node("Concat", &[&half, &moved], &[("axis", &[1])]);
     // The decoder.
     let first = net.floats("first", &[8, CHANNELS, 7], weights(8 * CHANNELS * 7, 0.3));
     let sound = net.node("Conv", &[&latent, first], &[("kernel_shape*", &[7]), ("pads*", &[3, 3])]);
