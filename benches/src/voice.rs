@@ -133,6 +133,10 @@ struct Counts {
     visemes_outside: u64,
     heard: Vec<String>,
     dropped: u64,
+    /// When the text of this turn was heard, its answer begun, and its first sentence complete.
+    heard_at: Option<Instant>,
+    begun_at: Option<Instant>,
+    sentence_at: Option<Instant>,
 }
 
 /// A sound card: a thread that reads all voices in real time.
@@ -240,6 +244,13 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
     let mut app = args.app(1, true);
     app.add_observer(|heard: On<Heard>, mut counts: ResMut<Counts>| {
         counts.heard.push(heard.text.to_string());
+        counts.heard_at.get_or_insert_with(Instant::now);
+    })
+    .add_observer(|_: On<ReplyDelta>, mut counts: ResMut<Counts>| {
+        counts.begun_at.get_or_insert_with(Instant::now);
+    })
+    .add_observer(|_: On<ReplySentence>, mut counts: ResMut<Counts>| {
+        counts.sentence_at.get_or_insert_with(Instant::now);
     })
     .add_observer(|_: On<HearingDropped>, mut counts: ResMut<Counts>| counts.dropped += 1);
     let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
@@ -258,11 +269,14 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
     }
     let mut microphone = microphone.ok_or("no microphone")?;
     let mut latencies = Histogram::<u64>::new(3)?;
+    let mut stages: [Vec<f64>; 4] = Default::default();
     let mut slowest = (0, String::new());
     let (mut frames, mut unanswered) = (Frames::new(), 0);
     for turn in 0..turns {
         let text = QUESTIONS[turn % QUESTIONS.len()];
         let (sound, end) = question(&voice, text, turn as u64)?;
+        let mut counts = app.world_mut().resource_mut::<Counts>();
+        (counts.heard_at, counts.begun_at, counts.sentence_at) = (None, None, None);
         *mixer.first.lock().unwrap() = None;
         let begin = Instant::now();
         let rate = f64::from(HEARING_RATE);
@@ -283,6 +297,13 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
         let words = begin + Duration::from_secs_f64(end as f64 / rate);
         match first {
             Some(first) => {
+                let counts = app.world().resource::<Counts>();
+                let times = [counts.heard_at, counts.begun_at, counts.sentence_at, Some(first)];
+                let mut since = words;
+                for (stage, time) in stages.iter_mut().zip(times.into_iter().flatten()) {
+                    stage.push(time.saturating_duration_since(since).as_secs_f64() * 1e3);
+                    since = time;
+                }
                 let millis = first.saturating_duration_since(words).as_millis() as u64;
                 latencies += millis;
                 if millis > slowest.0 {
@@ -303,10 +324,19 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
     Ok(json!({
         "turns": turns, "unanswered": unanswered, "heard": counts.heard.len(), "dropped": counts.dropped,
         "first_sound_ms": {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": at(1.0)},
+        "stages_p50_ms": {
+            "until_heard": median(&mut stages[0]), "first_token": median(&mut stages[1]),
+            "first_sentence": median(&mut stages[2]), "first_sound": median(&mut stages[3]),
+        },
         "slowest": slowest.1,
         "update_micros": {"with_speech": frames.micros(), "dialogue_alone": alone},
         "longest_piece_ms": stats.longest.as_secs_f64() * 1e3,
     }))
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Frames of the same dialogue in writing.

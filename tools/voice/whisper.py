@@ -8,7 +8,8 @@ FOLDER has `model.bin` (version 6 of CTranslate2, weights f16 or f32, as faster-
 have) and `tokenizer.json`. OUT receives a copy of `tokenizer.json` and two networks, opset 20:
 
     encoder: mel [1, 80, frames] -> cross_k{layer} [1, heads, 64, frames / 2],
-             cross_v{layer} [1, heads, frames / 2, 64]
+             cross_v{layer} [1, heads, frames / 2, 64]; the input of each layer of the encoder is
+             called hidden{layer}, so that the layers can be run one by one
     decoder: tokens [1, n], positions [1, n], mask [n, past + n], past_k{layer}, past_v{layer},
              cross_k{layer}, cross_v{layer} -> logits [1, 1, vocabulary], present_k{layer}, ...
 
@@ -152,26 +153,43 @@ class Graph:
         self.nodes.append(node)
         return to
 
-    def linear(self, x: str, name: str, layer: tuple[np.ndarray, np.ndarray], by=1.0) -> str:
-        """x W^T + b, times a factor. A bias of zeros (of keys) is left out."""
+    def linear(
+        self, x: str, name: str, layer: tuple[np.ndarray, np.ndarray], to: str | None = None
+    ) -> str:
+        """x W^T + b."""
         weight, bias = layer
-        y = self.op("MatMul", x, self.tensor(f"{name}.weight", weight.T * np.float32(by)))
-        if not bias.any():
-            return y
-        return self.op("Add", y, self.tensor(f"{name}.bias", bias * np.float32(by)))
+        y = self.op("MatMul", x, self.tensor(f"{name}.weight", weight.T))
+        return self.op("Add", y, self.tensor(f"{name}.bias", bias), to=to)
 
     def norm(self, x: str, name: str) -> str:
         gamma = self.tensor(f"{name}.gamma", self.weights[f"{name}/gamma"])
         beta = self.tensor(f"{name}.beta", self.weights[f"{name}/beta"])
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=1e-5)
 
-    def split(self, x: str, is_key: bool, to: str | None = None) -> str:
-        """[1, n, width] as [1, heads, n, 64]; of keys, [1, heads, 64, n]."""
-        x = self.op("Reshape", x, self.ints(0, 0, self.heads, HEAD_WIDTH))
-        return self.op("Transpose", x, perm=[0, 2, 3, 1] if is_key else [0, 2, 1, 3], to=to)
+    def heads_of(
+        self,
+        x: str,
+        name: str,
+        layer: tuple[np.ndarray, np.ndarray],
+        is_key: bool = False,
+        to: str | None = None,
+    ) -> str:
+        """x W^T + b as [1, heads, n, 64]; of keys, [1, heads, 64, n], with the factor of scores.
 
-    def query(self, x: str, name: str, layer: tuple[np.ndarray, np.ndarray]) -> str:
-        return self.split(self.linear(x, f"{name}.query", layer, HEAD_WIDTH**-0.5), False)
+        The last operator works in the order of the result: products of transposed numbers take
+        three times as long. So the bias is added there. Keys have none, and get the factor.
+        """
+        weight, bias = layer
+        y = self.op("MatMul", x, self.tensor(f"{name}.weight", weight.T))
+        y = self.op("Reshape", y, self.ints(0, 0, self.heads, HEAD_WIDTH))
+        y = self.op("Transpose", y, perm=[0, 2, 3, 1] if is_key else [0, 2, 1, 3])
+        if is_key:
+            if bias.any():
+                raise Invalid(f"{name} has a bias, which keys of Whisper have not")
+            factor = np.array(HEAD_WIDTH**-0.5, np.float32)
+            return self.op("Mul", y, self.tensor("factor", factor), to=to)
+        bias = bias.reshape(self.heads, 1, HEAD_WIDTH)
+        return self.op("Add", y, self.tensor(f"{name}.bias", bias), to=to)
 
     def attention(self, x: str, name: str, qkv: tuple[str, str, str], out: int, mask="") -> str:
         """x + attention; `out` is the number of its last linear layer."""
@@ -185,12 +203,12 @@ class Graph:
         layer = self.weights.linear(f"{name}/linear_{out}")
         return self.op("Add", x, self.linear(y, f"{name}.out", layer))
 
-    def feed_forward(self, x: str, name: str) -> str:
+    def feed_forward(self, x: str, name: str, to: str | None = None) -> str:
         y = self.norm(x, f"{name}/layer_norm")
         y = self.linear(y, f"{name}.0", self.weights.linear(f"{name}/linear_0"))
         y = self.op("Gelu", y)
         y = self.linear(y, f"{name}.1", self.weights.linear(f"{name}/linear_1"))
-        return self.op("Add", x, y)
+        return self.op("Add", x, y, to=to)
 
     def convolution(self, x: str, name: str, stride: int) -> str:
         weight, bias = self.weights.linear(name)
@@ -222,23 +240,24 @@ def encoder(weights: Weights, path: Path) -> None:
     # As many positions as the window has, so that it may be shorter than 30 s.
     length = graph.op("Shape", x, start=1, end=2)
     positions = graph.tensor("positions", weights["encoder/position_encodings/encodings"])
-    x = graph.op("Add", x, graph.op("Slice", positions, graph.ints(0), length, graph.ints(0)))
+    positions = graph.op("Slice", positions, graph.ints(0), length, graph.ints(0))
+    x = graph.op("Add", x, positions, to="hidden0")
     for index in range(weights.layers("encoder")):
         name = f"encoder/layer_{index}/self_attention"
         query, key, value = weights.joined(f"{name}/linear_0", 3)
         y = graph.norm(x, f"{name}/layer_norm")
-        query = graph.query(y, name, query)
-        key = graph.split(graph.linear(y, f"{name}.key", key), True)
-        value = graph.split(graph.linear(y, f"{name}.value", value), False)
+        query = graph.heads_of(y, f"{name}.query", query)
+        key = graph.heads_of(y, f"{name}.key", key, is_key=True)
+        value = graph.heads_of(y, f"{name}.value", value)
         x = graph.attention(x, name, (query, key, value), out=1)
-        x = graph.feed_forward(x, f"encoder/layer_{index}/ffn")
+        x = graph.feed_forward(x, f"encoder/layer_{index}/ffn", to=f"hidden{index + 1}")
     x = graph.norm(x, "encoder/layer_norm")
     outputs = []
     for index in range(weights.layers("decoder")):
         name = f"decoder/layer_{index}/attention"
         key, value = weights.joined(f"{name}/linear_1", 2)
-        graph.split(graph.linear(x, f"{name}.key", key), True, to=f"cross_k{index}")
-        graph.split(graph.linear(x, f"{name}.value", value), False, to=f"cross_v{index}")
+        graph.heads_of(x, f"{name}.key", key, is_key=True, to=f"cross_k{index}")
+        graph.heads_of(x, f"{name}.value", value, to=f"cross_v{index}")
         outputs += cached("cross", index, weights.heads, "context")
     graph.save(path, [floats("mel", [1, BANDS, "frames"])], outputs)
 
@@ -267,15 +286,15 @@ def decoder(weights: Weights, path: Path) -> None:
         name = f"decoder/layer_{index}/self_attention"
         query, key, value = weights.joined(f"{name}/linear_0", 3)
         y = graph.norm(x, f"{name}/layer_norm")
-        query = graph.query(y, name, query)
-        key = graph.split(graph.linear(y, f"{name}.key", key), True)
-        value = graph.split(graph.linear(y, f"{name}.value", value), False)
+        query = graph.heads_of(y, f"{name}.query", query)
+        key = graph.heads_of(y, f"{name}.key", key, is_key=True)
+        value = graph.heads_of(y, f"{name}.value", value)
         key = graph.op("Concat", f"past_k{index}", key, to=f"present_k{index}", axis=3)
         value = graph.op("Concat", f"past_v{index}", value, to=f"present_v{index}", axis=2)
         x = graph.attention(x, name, (query, key, value), out=1, mask="mask")
         name = f"decoder/layer_{index}/attention"
         y = graph.norm(x, f"{name}/layer_norm")
-        query = graph.query(y, name, weights.linear(f"{name}/linear_0"))
+        query = graph.heads_of(y, f"{name}.query", weights.linear(f"{name}/linear_0"))
         x = graph.attention(x, name, (query, f"cross_k{index}", f"cross_v{index}"), out=2)
         x = graph.feed_forward(x, f"decoder/layer_{index}/ffn")
         inputs += cached("past", index, heads, "past") + cached("cross", index, heads, "context")

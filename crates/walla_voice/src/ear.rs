@@ -9,7 +9,8 @@
 //! 1. The microphone never waits: blocks that the queue cannot hold are counted and reported.
 //! 2. The thread recognises an utterance when its speaker has been silent for a moment
 //!    ([`EarOptions::eager_silence`]). If the speaker continues, that text becomes a partial one;
-//!    otherwise it is the final one, and is there when the utterance ends.
+//!    otherwise it is the final one, and is there when the utterance ends, which is sooner if it is
+//!    a whole sentence ([`EarOptions::sentence_silence`]).
 //! 3. Each utterance has exactly one end: a final text, or the reason why it has no text.
 
 use std::collections::VecDeque;
@@ -50,6 +51,11 @@ pub struct EarOptions {
     /// Silence after which the text is recognised in advance. Default 160 ms. `None`: when the
     /// utterance has ended, which costs less work and answers later.
     pub eager_silence: Option<Duration>,
+    /// Silence that ends an utterance whose text in advance is a whole sentence: three words or
+    /// more, with a full stop, question mark or exclamation mark at the end. Default 250 ms;
+    /// `None`: [`SegmentOptions::end_silence`], as for other texts. If the speaker continues after
+    /// it, that is another utterance.
+    pub sentence_silence: Option<Duration>,
     /// Time between partial texts while someone speaks. Default 1 s; `None`: no partial texts.
     pub partial_every: Option<Duration>,
     /// Texts with a lower mean log-probability are dropped: mostly noise. Default -1.
@@ -63,6 +69,7 @@ impl Default for EarOptions {
         Self {
             segments: SegmentOptions::default(),
             eager_silence: Some(Duration::from_millis(160)),
+            sentence_silence: Some(Duration::from_millis(250)),
             partial_every: Some(Duration::from_secs(1)),
             min_log_probability: -1.0,
             recognize: RecognizeOptions::default(),
@@ -480,12 +487,20 @@ impl Job {
                 self.partial(transcript);
             }
         }
+        let samples = |time: Duration| (time.as_secs_f64() * f64::from(HEARING_RATE)) as usize;
+        let is_due = |silence: Duration| self.segments.silence() >= samples(silence);
+        if let Some(Ok(transcript)) = &self.eager
+            && self.options.sentence_silence.is_some_and(is_due)
+            && transcript.log_probability >= self.options.min_log_probability
+            && is_sentence(&transcript.text)
+        {
+            let change = self.segments.end();
+            return self.change(change);
+        }
         if self.current.is_some() || !self.waiting.is_empty() {
             return;
         }
         let length = self.segments.samples().len();
-        let samples = |time: Duration| (time.as_secs_f64() * f64::from(HEARING_RATE)) as usize;
-        let is_due = |silence: Duration| self.segments.silence() >= samples(silence);
         let new = length - self.recognized_at.min(length);
         if self.options.eager_silence.is_some_and(is_due) {
             // Once for each moment of silence.
@@ -602,8 +617,31 @@ impl Job {
     }
 }
 
+/// Whether a text is a whole sentence, of more than the two words that often precede another one.
+fn is_sentence(text: &str) -> bool {
+    let text = text.trim_end_matches(['"', '\'', '”', '’']);
+    let is_ended = text.ends_with(['.', '?', '!', '。', '？', '！']) && !text.ends_with("..");
+    is_ended && text.split_whitespace().nth(2).is_some()
+}
+
 impl Work {
     fn is_final(&self) -> bool {
         matches!(self.purpose, Purpose::Final(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_sentence;
+
+    #[test]
+    fn whole_sentences_are_known() {
+        for text in ["Do you sell swords?", "I would like \"nails.\"", "Give me that!"] {
+            assert!(is_sentence(text), "{text}");
+        }
+        for text in ["", ".", "Good morning.", "I would like", "I would like...", "Well, I would,"]
+        {
+            assert!(!is_sentence(text), "{text}");
+        }
     }
 }

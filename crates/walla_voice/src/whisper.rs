@@ -44,7 +44,9 @@ const MAX_LAYERS: usize = 64;
 pub struct Whisper {
     encoder: Network,
     mel: NodeId,
-    /// Keys and values of each layer, in order.
+    /// Inputs of its layers, where it is divided; empty if it has no such names.
+    hidden: Vec<NodeId>,
+    /// Keys and values of each layer of the decoder, in order.
     encoded: Vec<NodeId>,
     decoder: Network,
     nodes: Decoder,
@@ -88,6 +90,8 @@ impl Whisper {
         let wrong = |reason: String| VoiceError::model(&path, reason);
         let bytes = onnx::read_network(&path)?;
         let (encoder, [mel]) = Network::load(bytes, Arc::clone(&pool), ["mel"]).map_err(wrong)?;
+        let hidden = (0..MAX_LAYERS).map_while(|layer| encoder.id(&format!("hidden{layer}")));
+        let hidden = hidden.collect();
         let encoded = of_layers(&encoder, "cross").map_err(wrong)?;
         let path = network_file(folder, "decoder");
         let wrong = |reason: String| VoiceError::model(&path, reason);
@@ -105,7 +109,7 @@ impl Whisper {
         let outputs = std::iter::once(logits).chain(present).collect();
         let nodes = Decoder { tokens: tokens_node, positions, mask, past, cross, outputs };
         let log_mel = LogMel::new();
-        Ok(Arc::new(Self { encoder, mel, encoded, decoder, nodes, tokens, log_mel }))
+        Ok(Arc::new(Self { encoder, mel, hidden, encoded, decoder, nodes, tokens, log_mel }))
     }
 
     /// Codes of the languages that the model knows; empty for an English one.
@@ -162,7 +166,7 @@ impl SpeechRecognizer for Whisper {
             }
             _ => None,
         };
-        let stage = Stage::Encode(samples.to_vec(), language);
+        let stage = Stage::Listen(samples.to_vec(), language);
         Ok(Box::new(Reading { whisper: self, stage }))
     }
 }
@@ -176,7 +180,9 @@ struct Reading {
 #[derive(Debug)]
 enum Stage {
     /// The samples, and the token of the language.
-    Encode(Vec<f32>, Option<i32>),
+    Listen(Vec<f32>, Option<i32>),
+    /// The number of the encoder's next part, and its input.
+    Encode(usize, Value, Option<i32>),
     /// The language is not known.
     FindLanguage(Vec<Value>),
     Decode(Text),
@@ -201,13 +207,20 @@ impl Recognition for Reading {
         let whisper = Arc::clone(&self.whisper);
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Ended => return Ok(Some(Transcript::default())),
-            Stage::Encode(samples, language) => {
-                let cross = whisper.encode(&samples)?;
+            Stage::Listen(samples, language) => {
+                self.stage = Stage::Encode(0, whisper.spectrum(&samples)?, language);
+            }
+            Stage::Encode(part, input, language) => {
+                let mut outputs = whisper.encode(part, input)?;
                 let is_unknown = language.is_none() && !whisper.tokens.languages.is_empty();
-                self.stage = if is_unknown {
-                    Stage::FindLanguage(cross)
+                self.stage = if part < whisper.hidden.len()
+                    && let Some(hidden) = outputs.pop()
+                {
+                    Stage::Encode(part + 1, hidden, language)
+                } else if is_unknown {
+                    Stage::FindLanguage(outputs)
                 } else {
-                    Stage::Decode(whisper.text(cross, language)?)
+                    Stage::Decode(whisper.text(outputs, language)?)
                 };
             }
             Stage::FindLanguage(cross) => {
@@ -231,13 +244,21 @@ impl Recognition for Reading {
 }
 
 impl Whisper {
-    /// Keys and values of the sound, for the decoder.
-    fn encode(&self, samples: &[f32]) -> Result<Vec<Value>, VoiceError> {
+    /// The input of the encoder.
+    fn spectrum(&self, samples: &[f32]) -> Result<Value, VoiceError> {
         let [short, long] = WINDOWS;
         let frames = if samples.len() <= SHORT_SAMPLES { short } else { long };
-        let mel = self.log_mel.of(samples, frames);
-        let inputs = vec![(self.mel, onnx::view([1, mel::BANDS, frames], &mel)?)];
-        self.encoder.run_all(inputs, &self.encoded)
+        onnx::value([1, mel::BANDS, frames], self.log_mel.of(samples, frames))
+    }
+
+    /// Runs a part of the encoder. The last one returns keys and values for the decoder.
+    fn encode(&self, part: usize, input: Value) -> Result<Vec<Value>, VoiceError> {
+        let node = part.checked_sub(1).and_then(|before| self.hidden.get(before));
+        let inputs = vec![(*node.unwrap_or(&self.mel), input.into())];
+        match self.hidden.get(part) {
+            Some(to) => self.encoder.run_all(inputs, &[*to]),
+            None => self.encoder.run_all(inputs, &self.encoded),
+        }
     }
 
     /// A text without a token.
@@ -299,10 +320,7 @@ impl Whisper {
     /// Writes the next token. Returns whether the text has ended.
     fn write(&self, text: &mut Text) -> Result<bool, VoiceError> {
         let logits = self.decode(text)?;
-        let is_first = text.written.is_empty();
-        let allowed =
-            logits.iter().zip(0..).filter(|(_, token)| self.tokens.allows(*token, is_first));
-        let best = allowed.max_by(|(a, _), (b, _)| a.total_cmp(b));
+        let best = self.tokens.best(&logits, text.written.is_empty());
         let (best, token) = best.ok_or_else(|| VoiceError::Failed("no logits".to_owned()))?;
         let sum: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();
         text.log_probability -= f64::from(sum.ln());

@@ -80,6 +80,8 @@ pub struct VoiceListener {
     pub language: Option<Arc<str>>,
     /// When an utterance begins and ends.
     pub segments: SegmentOptions,
+    /// Silence that ends a whole sentence ([`EarOptions::sentence_silence`]).
+    pub sentence_silence: Option<Duration>,
     /// Time between partial texts; `None`: none, and [`BargeIn::Words`] waits for the whole text.
     pub partial_every: Option<Duration>,
 }
@@ -95,6 +97,7 @@ impl Default for VoiceListener {
             is_deaf_to_agent: false,
             language: None,
             segments: SegmentOptions::default(),
+            sentence_silence: EarOptions::default().sentence_silence,
             partial_every: EarOptions::default().partial_every,
         }
     }
@@ -132,6 +135,7 @@ impl VoiceListener {
     fn options(&self) -> EarOptions {
         EarOptions {
             segments: self.segments.clone(),
+            sentence_silence: self.sentence_silence,
             partial_every: self.partial_every,
             recognize: RecognizeOptions { language: self.language.as_deref().map(str::to_owned) },
             ..EarOptions::default()

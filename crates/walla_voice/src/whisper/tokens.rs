@@ -18,6 +18,10 @@ const NOTES: &[u8] = b"[](){}*#_\xe2\x99";
 pub(super) struct Tokens {
     /// Bytes of each token of text; empty for others.
     bytes: Vec<Vec<u8>>,
+    /// Whether a token may be written.
+    is_text: Vec<bool>,
+    /// A space alone.
+    space: Option<i32>,
     pub start: i32,
     pub end: i32,
     transcribe: i32,
@@ -78,7 +82,14 @@ impl Tokens {
             special.iter().filter(|_| !is_english).filter_map(code).collect();
         languages.sort_by_key(|(_, id)| *id);
         let no_timestamps = find("<|notimestamps|>")?;
-        Ok(Self { bytes, start, end, transcribe, no_timestamps, languages })
+        let has_note = |bytes: &[u8]| bytes.iter().any(|byte| NOTES.contains(byte));
+        let mut is_text: Vec<bool> =
+            bytes.iter().map(|bytes| !bytes.is_empty() && !has_note(bytes)).collect();
+        let space = bytes.iter().position(|bytes| bytes == b" ").map(|space| space as i32);
+        if let Some(is_text) = is_text.get_mut(end as usize) {
+            *is_text = true;
+        }
+        Ok(Self { bytes, is_text, space, start, end, transcribe, no_timestamps, languages })
     }
 
     /// Tokens before the text.
@@ -89,14 +100,14 @@ impl Tokens {
         }
     }
 
-    /// Whether a token may be written. The first one is not the end and no space alone.
-    pub(super) fn allows(&self, token: i32, is_first: bool) -> bool {
-        if token == self.end {
-            return !is_first;
-        }
-        let bytes = self.bytes.get(token as usize).map_or(&[][..], Vec::as_slice);
-        let has_note = bytes.iter().any(|byte| NOTES.contains(byte));
-        !(bytes.is_empty() || has_note || is_first && bytes == b" ")
+    /// The most probable token that may be written, and its logit. The first one is not the end and
+    /// no space alone.
+    pub(super) fn best(&self, logits: &[f32], is_first: bool) -> Option<(f32, i32)> {
+        let is_no_first = |token| token == self.end || Some(token) == self.space;
+        let tokens = logits.iter().copied().zip(0..).zip(&self.is_text);
+        let allowed =
+            tokens.filter(|((_, token), is_text)| **is_text && !(is_first && is_no_first(*token)));
+        allowed.map(|(token, _)| token).max_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
     pub(super) fn text(&self, tokens: &[i32]) -> String {

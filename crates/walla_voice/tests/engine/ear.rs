@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -87,6 +87,62 @@ fn a_pause_is_recognised_in_advance() {
     assert!((2850..2950).contains(&end.as_millis()), "{end:?}");
     assert_eq!(recognizer.begun.load(Ordering::SeqCst), 2);
     assert!(!ear.is_speech());
+}
+
+/// A recogniser that returns this text at once, and counts.
+#[derive(Debug)]
+struct Says(&'static str, Arc<AtomicUsize>);
+
+impl SpeechRecognizer for Says {
+    fn max_samples(&self) -> usize {
+        30 * 16_000
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        _: &[f32],
+        _: &RecognizeOptions,
+    ) -> Result<Box<dyn Recognition>, VoiceError> {
+        Ok(Box::new(AtOnce(self)))
+    }
+}
+
+#[derive(Debug)]
+struct AtOnce(Arc<Says>);
+
+impl Recognition for AtOnce {
+    fn step(&mut self) -> Result<Option<Transcript>, VoiceError> {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Transcript { text: self.0.0.to_owned(), ..Transcript::default() }))
+    }
+}
+
+/// The silence behind an utterance with this text, in milliseconds.
+fn silence_behind(text: &'static str, sentence_silence: Option<Duration>) -> u128 {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let options = EarOptions { partial_every: None, sentence_silence, ..EarOptions::default() };
+    let count = Arc::new(AtomicUsize::new(0));
+    let recognizer = Arc::new(Says(text, Arc::clone(&count)));
+    let (mut ear, mut microphone) = engine.ear(recognizer, Box::new(Loud), options).unwrap();
+    push(&mut microphone, 1000, 0.5);
+    push(&mut microphone, 200, 0.0);
+    wait(|| (count.load(Ordering::SeqCst) == 1).then_some(()));
+    push(&mut microphone, 800, 0.0);
+    wait(|| match ear.try_event() {
+        Some(EarEvent::Final { end, .. }) => Some(end.as_millis() - 1000),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_whole_sentence_ends_sooner() {
+    let sentence_silence = EarOptions::default().sentence_silence;
+    let sentence = silence_behind("Do you sell swords?", sentence_silence);
+    assert!((250..280).contains(&sentence), "{sentence}");
+    for (text, silence) in [("Good morning.", sentence_silence), ("Do you sell swords?", None)] {
+        let silence = silence_behind(text, silence);
+        assert!((500..600).contains(&silence), "{text} {silence}");
+    }
 }
 
 #[test]
