@@ -99,11 +99,20 @@ impl OwnFrames {
 pub struct Account {
     frames_seen: u64,
     left_nanos: i128,
+    /// Frames whose unused time is kept.
+    saved_frames: u32,
     /// Estimated nanoseconds of a token.
     token_nanos: f64,
 }
 
 impl Account {
+    /// With the unused time of this number of frames, for work that comes at once after a pause.
+    /// `default()` keeps none.
+    #[must_use]
+    pub fn with_savings(saved_frames: u32) -> Self {
+        Self { saved_frames, ..Self::default() }
+    }
+
     /// Tokens that the next batch may have: `None` without a limit, 0 if it must wait for a frame.
     /// A positive number may be less than the next text has; it runs all the same.
     pub fn tokens(&mut self, grants: &Grants) -> Option<usize> {
@@ -115,9 +124,8 @@ impl Account {
             return None;
         };
         let budget = budget.as_nanos() as i128;
-        // Time of earlier frames does not add up; debts do.
         let paid = self.left_nanos.saturating_add(budget.saturating_mul(i128::from(granted)));
-        self.left_nanos = paid.min(budget);
+        self.left_nanos = paid.min(budget.saturating_mul(1 + i128::from(self.saved_frames)));
         if self.left_nanos <= 0 {
             return Some(0);
         }
@@ -168,6 +176,20 @@ mod tests {
             }
         }
         assert!((999..=1003).contains(&spent.as_millis()), "{spent:?}");
+    }
+
+    #[test]
+    fn savings_are_spent_at_once_and_bounded() {
+        let (grants, mut account) = (Grants::new(Some(MS)), Account::with_savings(15));
+        for (frames, expected) in [(1, 1), (5, 5), (100, 16), (0, 0), (1, 1)] {
+            (0..frames).for_each(|_| grants.frame());
+            let mut spent = 0;
+            while account.tokens(&grants) > Some(0) {
+                account.spend(1, MS, &grants);
+                spent += 1;
+            }
+            assert_eq!(spent, expected, "{frames} frames");
+        }
     }
 
     #[test]

@@ -34,8 +34,9 @@ pub struct VoiceEngine {
 /// Settings of a [`VoiceEngine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoiceOptions {
-    /// Computing time for each [`frame`](VoiceEngine::frame). A piece of work (about 25 ms) is not
-    /// interrupted; an overrun is deducted from later frames, up to 15 budgets.
+    /// Computing time for each [`frame`](VoiceEngine::frame), on average: what up to 15 frames
+    /// leave is kept for later ones, and a piece of work (about 25 ms) is not interrupted: an
+    /// overrun is deducted from later frames, up to 15 budgets.
     /// Default `None`: no limit, the thread's low priority alone.
     pub budget: Option<Duration>,
     /// Whether the thread has a lower priority than the host's. Default `true`; `false` for tools

@@ -8,8 +8,9 @@
 //!          cross_k{layer}, cross_v{layer} ▶ logits [1, 1, vocabulary], present_k{layer}, …
 //! ```
 //!
-//! The encoder reads a window of 10 s for up to 9 s of sound, and of 30 s otherwise: a shorter
-//! window costs a fifth. Windows that end close behind the speech make Whisper repeat its text.
+//! The encoder reads a window of 6.4 s for up to 5 s of sound, of 10 s for up to 9 s, and of 30 s
+//! otherwise: the shorter ones cost a tenth and a fifth. Windows that end close behind the speech
+//! make Whisper repeat its text.
 
 mod mel;
 mod tokens;
@@ -28,9 +29,8 @@ use crate::recognizer::{
 use mel::LogMel;
 use tokens::Tokens;
 
-/// Frames of 10 ms in the two windows, and the samples for which the shorter one is used.
-const WINDOWS: [usize; 2] = [1000, 3000];
-const SHORT_SAMPLES: usize = 9 * HEARING_RATE as usize;
+/// Frames of 10 ms in the windows, and the seconds of sound for which each is used.
+const WINDOWS: [(usize, usize); 3] = [(640, 5), (1000, 9), (3000, 30)];
 /// Samples of a frame.
 const HOP: usize = HEARING_RATE as usize / 100;
 /// Tokens of the longest text: half of the decoder's context, as in the original.
@@ -140,7 +140,7 @@ fn of_layers(network: &Network, name: &str) -> Result<Vec<NodeId>, String> {
 
 impl SpeechRecognizer for Whisper {
     fn max_samples(&self) -> usize {
-        WINDOWS[1] * HOP
+        WINDOWS[2].0 * HOP
     }
 
     fn begin(
@@ -246,8 +246,9 @@ impl Recognition for Reading {
 impl Whisper {
     /// The input of the encoder.
     fn spectrum(&self, samples: &[f32]) -> Result<Value, VoiceError> {
-        let [short, long] = WINDOWS;
-        let frames = if samples.len() <= SHORT_SAMPLES { short } else { long };
+        let seconds = samples.len().div_ceil(HEARING_RATE as usize);
+        let [.., long] = WINDOWS;
+        let (frames, _) = *WINDOWS.iter().find(|(_, most)| seconds <= *most).unwrap_or(&long);
         onnx::value([1, mel::BANDS, frames], self.log_mel.of(samples, frames))
     }
 

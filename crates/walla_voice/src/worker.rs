@@ -12,6 +12,9 @@ use crate::mouth;
 /// Time after which the thread looks again whether the playback has made room.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Frames whose unused time is kept, so that the first sound of an answer does not wait for frames.
+const SAVED_FRAMES: u32 = 15;
+
 /// Ends the queue of commands when the thread ends, for any reason.
 struct End<'a>(&'a Shared);
 
@@ -25,7 +28,7 @@ impl Drop for End<'_> {
 pub(crate) fn run(shared: &Arc<Shared>) {
     let _end = End(shared);
     let mut work = Work::default();
-    let mut account = Account::default();
+    let mut account = Account::with_savings(SAVED_FRAMES);
     let mut frames = OwnFrames::default();
     while !shared.stops() {
         work.take_commands(shared);

@@ -266,6 +266,13 @@ impl EngineBridge {
         record.asks.iter().find(started).map(|ask| (ask.reply_id, ask.turn.as_str()))
     }
 
+    /// The latest reply of an agent that has not ended: a cancel ends it and those before it.
+    #[cfg(feature = "speech")]
+    pub(crate) fn last_reply(&self, agent: Entity) -> Option<ReplyId> {
+        let record = self.records.get(self.id_by_entity.get(&agent)?)?;
+        record.asks.iter().map(|ask| ask.reply_id).max()
+    }
+
     /// Records a cancel. `asks_before`: number of asks ever written before it.
     pub(crate) fn cancel_requested(&mut self, number: usize, agent: Entity, asks_before: usize) {
         self.cancel_results(agent);

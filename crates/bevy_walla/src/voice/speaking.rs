@@ -58,6 +58,9 @@ pub struct Speaking {
     /// The reply of the sentence that was spoken last, and the bytes of it up to there.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     spoken: Option<(ReplyId, u32)>,
+    /// Replies up to this one were cancelled. What they still publish is not spoken.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    silenced: Option<ReplyId>,
 }
 
 /// The reader of a mouth, until something plays it.
@@ -165,6 +168,9 @@ pub(super) fn say(
     mut commands: Commands,
 ) {
     let Ok(mut speaking) = agents.get_mut(sentence.agent) else { return };
+    if speaking.silenced.is_some_and(|last| sentence.reply_id <= last) {
+        return;
+    }
     let line = Line {
         reply_id: sentence.reply_id,
         tag: sentence.tag,
@@ -459,7 +465,9 @@ pub(super) fn interrupt(
 ) {
     let agent = interrupt.agent;
     let open = bridge.as_deref().and_then(|bridge| bridge.open_reply(agent));
+    let last = bridge.as_deref().and_then(|bridge| bridge.last_reply(agent));
     let heard = agents.get_mut(agent).ok().and_then(|(mut speaking, conversation, cues)| {
+        speaking.silenced = speaking.silenced.max(last);
         let Some((reply_id, end_bytes, rest)) = speaking.fall_silent(agent, &mut commands) else {
             // Of a reply in progress, the rest was not heard.
             let (open, _) = open?;
@@ -488,12 +496,15 @@ pub(super) fn interrupt(
 pub(super) fn cancelled(
     cancel: On<Cancel>,
     mut agents: Query<&mut Speaking, Allow<Disabled>>,
+    bridge: Option<Res<EngineBridge>>,
     mut commands: Commands,
 ) {
     let (Some(heard_bytes), Ok(mut speaking)) = (cancel.heard_bytes, agents.get_mut(cancel.agent))
     else {
         return;
     };
+    let last = bridge.and_then(|bridge| bridge.last_reply(cancel.agent));
+    speaking.silenced = speaking.silenced.max(last);
     let is_dropped = |line: &Line| {
         let named = cancel.reply_id;
         // Without a name it is the latest reply.

@@ -179,6 +179,30 @@ fn an_interrupt_within_a_reply_keeps_the_spoken_sentences() {
 }
 
 #[test]
+fn an_interrupted_reply_is_not_spoken_further() {
+    for updates_before in 0..8 {
+        let sentences: String = ('a'..='z').map(|letter| format!("Say {letter}. ")).collect();
+        let mut app = with_voices(&sentences);
+        let greta = greta(&mut app);
+        let _reader = reader(&mut app, greta);
+        ask(&mut app, greta, "Hi.");
+        run_until(&mut app, |app| speaking(app, greta).is_speaking());
+        updates(&mut app, updates_before);
+        assert_eq!(log(&app).ends(), 0, "the reply goes on");
+        app.world_mut().trigger(Interrupt { agent: greta });
+        run_until(&mut app, |app| {
+            assert!(!speaking(app, greta).is_speaking(), "{updates_before}");
+            log(app).ends() == 1
+        });
+        updates(&mut app, 3);
+        assert!(!speaking(&app, greta).is_speaking(), "{updates_before}");
+        // The next reply is spoken.
+        ask(&mut app, greta, "And now?");
+        run_until(&mut app, |app| speaking(app, greta).is_speaking());
+    }
+}
+
+#[test]
 fn an_interrupt_between_cues_keeps_what_was_heard() {
     let mut app = with_voices("*smiles* Ab *nods* cd. (sighs) E.");
     let greta = greta(&mut app);

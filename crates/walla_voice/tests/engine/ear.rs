@@ -125,9 +125,9 @@ fn silence_behind(text: &'static str, sentence_silence: Option<Duration>) -> u12
     let recognizer = Arc::new(Says(text, Arc::clone(&count)));
     let (mut ear, mut microphone) = engine.ear(recognizer, Box::new(Loud), options).unwrap();
     push(&mut microphone, 1000, 0.5);
-    push(&mut microphone, 200, 0.0);
+    push(&mut microphone, 100, 0.0);
     wait(|| (count.load(Ordering::SeqCst) == 1).then_some(()));
-    push(&mut microphone, 800, 0.0);
+    push(&mut microphone, 900, 0.0);
     wait(|| match ear.try_event() {
         Some(EarEvent::Final { end, .. }) => Some(end.as_millis() - 1000),
         _ => None,
@@ -138,7 +138,7 @@ fn silence_behind(text: &'static str, sentence_silence: Option<Duration>) -> u12
 fn a_whole_sentence_ends_sooner() {
     let sentence_silence = EarOptions::default().sentence_silence;
     let sentence = silence_behind("Do you sell swords?", sentence_silence);
-    assert!((250..280).contains(&sentence), "{sentence}");
+    assert!((130..160).contains(&sentence), "{sentence}");
     for (text, silence) in [("Good morning.", sentence_silence), ("Do you sell swords?", None)] {
         let silence = silence_behind(text, silence);
         assert!((500..600).contains(&silence), "{text} {silence}");
