@@ -63,8 +63,11 @@ enum What {
 }
 
 const FRAME: Duration = Duration::from_nanos(16_666_667);
-/// Computing time of speech per frame.
-const VOICE_BUDGET: Duration = Duration::from_millis(8);
+/// Computing time of speech per frame: of a conversation, and of four voices at once.
+const BUDGET: Duration = Duration::from_millis(8);
+const CROWD_BUDGET: Duration = Duration::from_millis(14);
+/// Tokens that the model may write in a frame: the first sentence is spoken sooner than with one.
+const STEPS: u32 = 4;
 /// Sound that the sound card reads at once.
 const BLOCK: Duration = Duration::from_millis(10);
 
@@ -104,7 +107,7 @@ impl Args {
         Ok(Piper::load(path, PiperOptions::default())?)
     }
 
-    fn app(&self, agents: u32, has_voices: bool) -> App {
+    fn app(&self, agents: u32, voice_budget: Option<Duration>) -> App {
         let options = EngineOptions {
             threads: Some(self.threads),
             max_agents: Some(agents),
@@ -112,9 +115,11 @@ impl Args {
             ..EngineOptions::demo()
         };
         let mut app = App::new();
-        app.add_plugins(WallaPlugin::new(options)).init_resource::<Counts>();
-        if has_voices {
-            app.add_plugins(WallaVoicePlugin::default().budget(VOICE_BUDGET));
+        let plugin =
+            WallaPlugin::new(options).pacing(walla_runtime::Pacing::PerFrame { steps: STEPS });
+        app.add_plugins(plugin).init_resource::<Counts>();
+        if let Some(budget) = voice_budget {
+            app.add_plugins(WallaVoicePlugin::default().budget(budget));
         }
         app.add_observer(|_: On<ReplyFinished>, mut counts: ResMut<Counts>| counts.replies += 1)
             .add_observer(|failed: On<ReplyFailed>| eprintln!("{}", failed.error));
@@ -241,7 +246,7 @@ fn question(
 fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
     let alone = dialogue_alone(args, turns.min(40));
     let voice = args.voice()?;
-    let mut app = args.app(1, true);
+    let mut app = args.app(1, Some(BUDGET));
     app.add_observer(|heard: On<Heard>, mut counts: ResMut<Counts>| {
         counts.heard.push(heard.text.to_string());
         counts.heard_at.get_or_insert_with(Instant::now);
@@ -331,6 +336,7 @@ fn measure_turns(args: &Args, turns: usize) -> Result<Value, Box<dyn Error>> {
         "slowest": slowest.1,
         "update_micros": {"with_speech": frames.micros(), "dialogue_alone": alone},
         "longest_piece_ms": stats.longest.as_secs_f64() * 1e3,
+        "memory_mib": memory_mib(),
     }))
 }
 
@@ -341,7 +347,7 @@ fn median(times: &mut [f64]) -> f64 {
 
 /// Frames of the same dialogue in writing.
 fn dialogue_alone(args: &Args, turns: usize) -> Value {
-    let mut app = args.app(1, false);
+    let mut app = args.app(1, None);
     let agent = app.world_mut().spawn(Agent::persona("You are Greta, the smith.")).id();
     let mut frames = Frames::new();
     for _ in 0..120 {
@@ -359,7 +365,7 @@ fn dialogue_alone(args: &Args, turns: usize) -> Value {
 
 fn measure_crowd(args: &Args, minutes: f64) -> Result<Value, Box<dyn Error>> {
     let voice = args.voice()?;
-    let mut app = args.app(12, true);
+    let mut app = args.app(12, Some(CROWD_BUDGET));
     app.add_observer(|_: On<SpeechStarted>, mut counts: ResMut<Counts>| counts.sentences += 1)
         .add_observer(
             |viseme: On<Viseme>, speaking: Query<&Speaking>, mut counts: ResMut<Counts>| {
