@@ -7,6 +7,7 @@
 //! cargo run --release -p walla_benches --features voice --bin voice -- crowd --minutes 10
 //! ```
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,8 +135,9 @@ struct Counts {
     sentences: u64,
     spoken: u64,
     visemes: u64,
-    /// Visemes outside of a sentence.
+    /// Visemes outside of a sentence, and the agents that are in one.
     visemes_outside: u64,
+    inside: HashSet<Entity>,
     heard: Vec<String>,
     dropped: u64,
     /// When the text of this turn was heard, its answer begun, and its first sentence complete.
@@ -366,18 +368,20 @@ fn dialogue_alone(args: &Args, turns: usize) -> Value {
 fn measure_crowd(args: &Args, minutes: f64) -> Result<Value, Box<dyn Error>> {
     let voice = args.voice()?;
     let mut app = args.app(12, Some(CROWD_BUDGET));
-    app.add_observer(|_: On<SpeechStarted>, mut counts: ResMut<Counts>| counts.sentences += 1)
-        .add_observer(
-            |viseme: On<Viseme>, speaking: Query<&Speaking>, mut counts: ResMut<Counts>| {
-                counts.visemes += 1;
-                let is_inside = speaking.get(viseme.agent).is_ok_and(Speaking::is_speaking);
-                let is_end = viseme.duration.is_zero();
-                counts.visemes_outside += u64::from(!is_inside && !is_end);
-            },
-        )
-        .add_observer(|end: On<SpeechEnded>, mut counts: ResMut<Counts>| {
-            counts.spoken += u64::from(end.reason == SpeechEnd::Spoken);
-        });
+    app.add_observer(|start: On<SpeechStarted>, mut counts: ResMut<Counts>| {
+        counts.sentences += 1;
+        counts.inside.insert(start.agent);
+    })
+    .add_observer(|viseme: On<Viseme>, mut counts: ResMut<Counts>| {
+        counts.visemes += 1;
+        // The mouth is closed behind the sentence.
+        let is_end = viseme.duration.is_zero();
+        counts.visemes_outside += u64::from(!is_end && !counts.inside.contains(&viseme.agent));
+    })
+    .add_observer(|end: On<SpeechEnded>, mut counts: ResMut<Counts>| {
+        counts.spoken += u64::from(end.reason == SpeechEnd::Spoken);
+        counts.inside.remove(&end.agent);
+    });
     let agents: Vec<Entity> = (0..12)
         .map(|number| {
             let persona = format!("You are guest {number} of a tavern. You like to talk.");

@@ -120,7 +120,8 @@ impl VoiceActivity for Silero {
         }
         self.state = next_state;
         let (_, output) = onnx::floats(output)?;
-        Ok(output.first().copied().unwrap_or_default().clamp(0.0, 1.0))
+        let probability = output.first().copied().filter(|output| output.is_finite());
+        Ok(probability.unwrap_or_default().clamp(0.0, 1.0))
     }
 
     fn reset(&mut self) {

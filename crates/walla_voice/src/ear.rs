@@ -100,6 +100,8 @@ pub enum EarEvent {
         start: Duration,
         /// End of the utterance, with the silence behind it.
         end: Duration,
+        /// That silence, as the detector has found it.
+        silence: Duration,
     },
     /// An utterance has no text.
     Dropped {
@@ -326,11 +328,14 @@ pub(crate) struct Job {
     recognized_at: usize,
 }
 
+/// Times of an utterance: its begin, its end, and the silence before the end.
+type Span = [Duration; 3];
+
 /// An utterance that has ended.
 #[derive(Debug)]
 struct Utterance {
     samples: Vec<f32>,
-    span: [Duration; 2],
+    span: Span,
     /// Its text, if it was recognised in advance.
     text: Option<Result<Transcript, VoiceError>>,
 }
@@ -349,7 +354,7 @@ enum Purpose {
     /// Of it, in a moment of silence: perhaps its end.
     Eager,
     /// Of an utterance that has ended.
-    Final([Duration; 2]),
+    Final(Span),
 }
 
 impl Drop for Job {
@@ -447,7 +452,8 @@ impl Job {
             Change::Ended(samples) => {
                 let end = self.segments.start();
                 let start = end.saturating_sub(samples.len() as u64);
-                let span = [start, end].map(|at| duration(at, HEARING_RATE));
+                let silence = self.segments.silence() as u64;
+                let span = [start, end, silence].map(|at| duration(at, HEARING_RATE));
                 match &mut self.current {
                     // It becomes the final text.
                     Some(Work { purpose: purpose @ Purpose::Eager, .. }) => {
@@ -582,7 +588,8 @@ impl Job {
         }
     }
 
-    fn finish(&mut self, result: Result<Transcript, VoiceError>, [start, end]: [Duration; 2]) {
+    fn finish(&mut self, result: Result<Transcript, VoiceError>, span: Span) {
+        let [start, end, silence] = span;
         match result {
             Err(error) => {
                 self.events.push_back(EarEvent::Failed(error));
@@ -594,7 +601,9 @@ impl Job {
             Ok(transcript) if transcript.log_probability < self.options.min_log_probability => {
                 self.drop_utterance(DropReason::Unclear);
             }
-            Ok(transcript) => self.events.push_back(EarEvent::Final { transcript, start, end }),
+            Ok(transcript) => {
+                self.events.push_back(EarEvent::Final { transcript, start, end, silence });
+            }
         }
     }
 

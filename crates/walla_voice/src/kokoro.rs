@@ -9,8 +9,9 @@
 //! ```
 //!
 //! (Processor times for a sentence of 4.5 s, 8-bit network, on a slow server; half on a fast one.)
-//! All layers of C normalize over the whole part, so it has no smaller pieces with the same sound.
-//! Parts are therefore short. The network has no random numbers.
+//! All layers of C normalize over the whole part, so the first samples come with the last ones, and
+//! parts are short. A piece of work is a part of the network: about one convolution. The network
+//! has no random numbers.
 
 mod files;
 mod graph;
@@ -22,7 +23,7 @@ use rten::{ModelOptions, NodeId, ShapeInferenceMode, Value, ValueOrView};
 
 use crate::english::{Dialect, English};
 use crate::error::VoiceError;
-use crate::onnx::{self, Network};
+use crate::onnx::{self, Divided, Network, Values};
 use crate::parts::{Lengths, Part, Parts, Symbols};
 use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance};
 use crate::timing::Timing;
@@ -41,9 +42,8 @@ const LENGTHS: Lengths = Lengths { clause: 40, word: 80, max_word: 100 };
 /// It takes more time than [`Piper`](crate::Piper): 0.3 to 0.6 s of one core for each second of
 /// sound, with about 100 MB of memory for the 8-bit network, and 40 MB more for each second of a
 /// part in work. A text is spoken in parts that end with a sentence or at a comma behind 40
-/// symbols, or else at a word behind 80. The sound of a part is one piece of work, so a budget and
-/// a cancel act behind it: 1.3 to 2.5 s of a core for a sentence of 70 symbols (4.5 s of sound),
-/// 1.7 to 3 s for the longest part.
+/// symbols, or else at a word behind 80. Its first sound comes when all of it is computed: 1.3 to
+/// 2.5 s of a core for a sentence of 70 symbols (4.5 s of sound), 1.7 to 3 s for the longest part.
 ///
 /// The file of the network may be the 8-bit one. The same text gives the same samples with any
 /// number of threads: [`seed`](SpeakOptions::seed), [`variation`](SpeakOptions::variation),
@@ -54,6 +54,8 @@ const LENGTHS: Lengths = Lengths { clause: 40, word: 80, max_word: 100 };
 pub struct Kokoro {
     network: Network,
     nodes: Nodes,
+    /// Values that are needed behind each place at which stages A and C are divided.
+    places: [Vec<Vec<NodeId>>; 2],
     symbols: Symbols,
     /// Rows of numbers, one for each length of a part.
     style: Vec<f32>,
@@ -114,6 +116,7 @@ impl Kokoro {
         let style = files::style(&options.style)?;
         let bytes = onnx::read_network(path)?;
         let (bytes, names) = graph::prepare(bytes).map_err(wrong)?;
+        let places = names.places;
         let names = [&names.tokens, "style", "speed", &names.durations, &names.output];
         let pool = onnx::pool(options.threads);
         let mut model_options = ModelOptions::with_all_ops();
@@ -131,7 +134,8 @@ impl Kokoro {
             }
         };
         let nodes = Nodes { tokens, style: style_node, speed, durations, output };
-        Ok(Arc::new(Self { network, nodes, symbols, style, phonemizer }))
+        let places = places.map(|places| network.places(&places));
+        Ok(Arc::new(Self { network, nodes, places, symbols, style, phonemizer }))
     }
 }
 
@@ -176,17 +180,26 @@ struct KokoroUtterance {
 
 #[derive(Debug)]
 enum Stage {
-    /// Stage A of the next part.
+    /// Symbols of the next part.
     Next,
+    /// Stage A.
+    Encode(Part, Divided),
     /// Stage B.
     Durations(Part, Values),
-    /// Stage C: values of the other stages, and the frames of the part.
-    Sound(Values, usize),
+    /// Stage C.
+    Sound(Sound),
     Ended,
 }
 
-/// Values of the network that a stage has computed for the next ones.
-type Values = Vec<(NodeId, Value)>;
+/// The sound of a part in work.
+#[derive(Debug)]
+struct Sound {
+    /// Values of the other stages.
+    values: Values,
+    /// Frames of the part.
+    frames: usize,
+    divided: Divided,
+}
 
 impl Utterance for KokoroUtterance {
     fn step(&mut self, out: &mut Vec<f32>) -> Result<Step, VoiceError> {
@@ -196,19 +209,23 @@ impl Utterance for KokoroUtterance {
             Stage::Next => {
                 let part = self.parts.next(&*voice.phonemizer, &voice.symbols, LENGTHS);
                 self.stage = match part {
-                    Some(part) => {
-                        let values = voice.encode(&part)?;
-                        Stage::Durations(part, values)
-                    }
+                    Some(part) => Stage::Encode(part, Divided::default()),
                     None if self.parts.has_text() => Stage::Next,
                     None => return Ok(Step::Ended),
                 };
                 Ok(Step::Working)
             }
+            Stage::Encode(part, mut divided) => {
+                self.stage = match voice.encode(&part, &mut divided)? {
+                    Some(values) => Stage::Durations(part, values),
+                    None => Stage::Encode(part, divided),
+                };
+                Ok(Step::Working)
+            }
             Stage::Durations(part, values) => self.plan(&part, values).map(Step::Planned),
-            Stage::Sound(values, frames) => {
-                voice.sound(&values, frames, self.speed, out)?;
-                self.stage = Stage::Next;
+            Stage::Sound(mut sound) => {
+                let has_ended = voice.sound(&mut sound, self.speed, out)?;
+                self.stage = if has_ended { Stage::Next } else { Stage::Sound(sound) };
                 Ok(Step::Working)
             }
         }
@@ -221,25 +238,36 @@ impl KokoroUtterance {
         let timing = part.timing(&frames, HOP as u64, self.samples, SAMPLE_RATE);
         self.samples = timing.samples.end;
         values.push((self.voice.nodes.durations, durations));
-        self.stage = Stage::Sound(values, frames.iter().sum());
+        let frames = frames.iter().sum();
+        self.stage = Stage::Sound(Sound { values, frames, divided: Divided::default() });
         Ok(timing)
     }
 }
 
 impl Kokoro {
-    /// Stage A: what depends on the symbols and the style alone.
-    fn encode(&self, part: &Part) -> Result<Values, VoiceError> {
+    /// A piece of stage A: what depends on the symbols and the style alone. Returns the values for
+    /// the other stages when it is the last one.
+    fn encode(&self, part: &Part, divided: &mut Divided) -> Result<Option<Values>, VoiceError> {
         let Nodes { tokens, style, durations, output, .. } = self.nodes;
         let count = part.ids.len();
         // The row is that of the symbols without begin and end.
         let mut rows = self.style.chunks_exact(files::STYLE_WIDTH);
         let row = rows.nth(count.saturating_sub(2));
         let row = row.ok_or_else(|| failed(format!("{count} symbols")))?;
-        let inputs = vec![
-            (tokens, onnx::view([1, count], &part.ids)?),
-            (style, onnx::view([1, files::STYLE_WIDTH], row)?),
-        ];
-        self.network.run_partly(inputs, &[durations, output])
+        let inputs = || {
+            Ok(vec![
+                (tokens, onnx::view([1, count], &part.ids)?),
+                (style, onnx::view([1, files::STYLE_WIDTH], row)?),
+            ])
+        };
+        let [places, _] = &self.places;
+        if divided.advance(&self.network, places, inputs)? {
+            return Ok(None);
+        }
+        let inputs = divided.inputs(inputs()?);
+        let mut values = self.network.run_partly(inputs, &[durations, output])?;
+        values.extend(divided.take_rest(&values));
+        Ok(Some(values))
     }
 
     /// Stage B: the frames of each symbol. They are checked before anything is made of them.
@@ -266,18 +294,19 @@ impl Kokoro {
         Ok((durations, frames))
     }
 
-    /// Stage C.
-    fn sound(
-        &self,
-        values: &Values,
-        frames: usize,
-        speed: f32,
-        out: &mut Vec<f32>,
-    ) -> Result<(), VoiceError> {
+    /// A piece of stage C. Returns whether it was the last one.
+    fn sound(&self, sound: &mut Sound, speed: f32, out: &mut Vec<f32>) -> Result<bool, VoiceError> {
         let speed = [speed];
-        let inputs = self.inputs(values, &speed)?;
+        let Sound { values, frames, divided } = sound;
+        let inputs = || self.inputs(values, &speed);
+        let [_, places] = &self.places;
+        if divided.advance(&self.network, places, inputs)? {
+            return Ok(false);
+        }
+        let inputs = divided.inputs(inputs()?);
         let [samples] = self.network.run(inputs, [self.nodes.output])?;
         let (_, samples) = onnx::floats(samples)?;
+        let frames = *frames;
         if samples.len() != frames * HOP {
             return Err(failed(format!("{} samples for {frames} frames", samples.len())));
         }
@@ -285,7 +314,7 @@ impl Kokoro {
             return Err(failed("samples that are not finite"));
         }
         out.extend_from_slice(&samples);
-        Ok(())
+        Ok(true)
     }
 
     /// Values of earlier stages, and the speed.

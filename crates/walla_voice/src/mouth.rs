@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::ArrayQueue;
@@ -30,6 +30,10 @@ use crate::timing::{Timing, duration};
 
 /// Samples of a block of the ring.
 const BLOCK: usize = 256;
+/// Time in which the first sound of a voice that was silent should be there, and the part of it
+/// that is left at least: voices that are heard have no gap as long as they have more than this.
+const MAX_START: Duration = Duration::from_millis(250);
+const MIN_START: Duration = Duration::from_millis(60);
 /// Events that the host has not taken.
 const MAX_EVENTS: usize = 256;
 /// Events of a piece of work, with the last one of a sentence.
@@ -462,6 +466,7 @@ pub(crate) fn new(
         current: None,
         samples: VecDeque::new(),
         piece: Vec::new(),
+        waits_since: None,
     };
     Ok((Mouth { shared, engine, voice, reader: Some(reader), last: 0 }, job))
 }
@@ -475,6 +480,8 @@ pub(crate) struct Job {
     /// Samples of the current sentence that are not in the ring.
     samples: VecDeque<f32>,
     piece: Vec<f32>,
+    /// Since when a sentence waits for its first sound, while nothing is heard.
+    waits_since: Option<Instant>,
 }
 
 /// A sentence in work.
@@ -552,20 +559,31 @@ impl Job {
     }
 
     /// Time until the host needs the next sample, if there is work to do.
-    pub(crate) fn slack(&self) -> Option<Duration> {
-        let has_text = || !self.shared.said.is_empty();
+    pub(crate) fn slack(&mut self) -> Option<Duration> {
+        if !self.has_work() {
+            return None;
+        }
+        let samples = self.shared.blocks.len() * BLOCK;
+        let has_begun = self.current.as_ref().is_some_and(|sentence| sentence.stored > 0);
+        if samples > 0 || has_begun {
+            self.waits_since = None;
+            return Some(duration(samples as u64, self.shared.sample_rate));
+        }
+        let waits_since = self.waits_since.get_or_insert_with(Instant::now);
+        Some(MAX_START.saturating_sub(waits_since.elapsed()).max(MIN_START))
+    }
+
+    fn has_work(&self) -> bool {
         let has_work = match &self.current {
             Some(sentence) => sentence.utterance.is_some() && self.samples.len() < BLOCK,
-            None => has_text(),
+            None => !self.shared.said.is_empty(),
         };
-        let has_room = !self.shared.blocks.is_full() && self.has_room_for_events();
-        let samples = self.shared.blocks.len() * BLOCK;
-        (has_work && has_room).then(|| duration(samples as u64, self.shared.sample_rate))
+        has_work && !self.shared.blocks.is_full() && self.has_room_for_events()
     }
 
     /// Whether there is something to do as soon as samples were read or events taken.
     pub(crate) fn waits_for_room(&self) -> bool {
-        (self.current.is_some() || !self.shared.said.is_empty()) && self.slack().is_none()
+        (self.current.is_some() || !self.shared.said.is_empty()) && !self.has_work()
     }
 
     fn has_room_for_events(&self) -> bool {

@@ -1,19 +1,23 @@
 //! Networks in the ONNX format, evaluated by `rten` on threads of low priority.
 
 mod check;
+mod places;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use rten::{
-    Model, ModelOptions, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
+    Model, ModelOptions, NodeId, RunError, RunErrorKind, RunOptions, ThreadPool, Value,
+    ValueOrView, ValueView,
 };
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensor, Tensor, TensorView};
 use walla_cpu::priority::ThreadClass;
 
 use crate::error::VoiceError;
+
+pub(crate) use places::places;
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 2 << 30;
@@ -109,6 +113,24 @@ impl Network {
         self.guarded(|options| self.model.run(inputs, outputs, options))
     }
 
+    /// The [places] whose values the optimized network has.
+    pub(crate) fn places(&self, places: &[Vec<String>]) -> Vec<Vec<NodeId>> {
+        let of_place = |place: &Vec<String>| place.iter().map(|name| self.id(name)).collect();
+        places.iter().filter_map(of_place).collect()
+    }
+
+    /// As [`run_all`](Self::run_all). `None`: the optimized network has no such outputs.
+    fn run_if_possible(
+        &self,
+        inputs: Vec<(NodeId, ValueOrView<'_>)>,
+        outputs: &[NodeId],
+    ) -> Result<Option<Vec<Value>>, VoiceError> {
+        self.guarded(|options| match self.model.run(inputs, outputs, options) {
+            Err(error) if error.kind() == RunErrorKind::PlanningError => Ok(None),
+            result => result.map(Some),
+        })
+    }
+
     /// Computes what these inputs are enough for. The result is given to [`run`](Self::run) with
     /// the other inputs.
     pub(crate) fn run_partly(
@@ -126,6 +148,54 @@ impl Network {
         let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
         let run = || run(Some(options)).map_err(|error| error.to_string());
         guarded(run).map_err(VoiceError::Failed)
+    }
+}
+
+/// Values of a network.
+pub(crate) type Values = Vec<(NodeId, Value)>;
+
+/// A run that is divided at [places].
+#[derive(Debug, Default)]
+pub(crate) struct Divided {
+    /// The next place, and the values that are needed behind the last one.
+    place: usize,
+    alive: Values,
+}
+
+impl Divided {
+    /// Runs to the next place. Returns whether there was one.
+    pub(crate) fn advance<'a>(
+        &mut self,
+        network: &Network,
+        places: &[Vec<NodeId>],
+        inputs: impl Fn() -> Result<Vec<(NodeId, ValueOrView<'a>)>, VoiceError>,
+    ) -> Result<bool, VoiceError> {
+        while let Some(needed) = places.get(self.place) {
+            self.place += 1;
+            let is_alive = |node: &NodeId| self.alive.iter().any(|(known, _)| known == node);
+            let new: Vec<NodeId> = needed.iter().copied().filter(|node| !is_alive(node)).collect();
+            if let Some(results) = network.run_if_possible(self.inputs(inputs()?), &new)? {
+                self.alive.retain(|(node, _)| needed.contains(node));
+                self.alive.extend(new.into_iter().zip(results));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The values that are needed behind the last place and are not in `values`.
+    pub(crate) fn take_rest(&mut self, values: &Values) -> Values {
+        let is_new = |(node, _): &(NodeId, Value)| !values.iter().any(|(known, _)| known == node);
+        std::mem::take(&mut self.alive).into_iter().filter(is_new).collect()
+    }
+
+    /// Inputs of the rest of the run.
+    pub(crate) fn inputs<'a>(
+        &'a self,
+        mut inputs: Vec<(NodeId, ValueOrView<'a>)>,
+    ) -> Vec<(NodeId, ValueOrView<'a>)> {
+        inputs.extend(self.alive.iter().map(|(node, value)| (*node, value.into())));
+        inputs
     }
 }
 

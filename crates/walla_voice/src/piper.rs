@@ -20,12 +20,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rten::{NodeId, Value, ValueOrView};
+use rten::{NodeId, ValueOrView};
 use walla_device::{philox4x32, unit_interval};
 
 use crate::english::{Dialect, English};
 use crate::error::VoiceError;
-use crate::onnx::{self, Network};
+use crate::onnx::{self, Divided, Network, Values};
 use crate::parts::{Lengths, Letters, Part, Parts};
 use crate::synthesizer::{Phonemizer, SpeakOptions, SpeechSynthesizer, Step, Utterance, Variation};
 use crate::timing::Timing;
@@ -35,6 +35,8 @@ use graph::Layout;
 
 /// Frames of the longest part, about a minute: a damaged network can predict any number.
 const MAX_PART_FRAMES: usize = 6000;
+/// Stage A is divided at each of so many places: about 5 ms of work.
+const PLACES: usize = 8;
 /// Latent frames of the later pieces of stage B: about 25 ms of work.
 const FLOW_FRAMES: usize = 128;
 const LENGTHS: Lengths = Lengths { clause: 60, word: 250, max_word: 250 };
@@ -51,6 +53,8 @@ pub struct Piper {
     channels: usize,
     /// As [`Level::context`], of stage B.
     flow_context: Option<usize>,
+    /// Places at which stage A is divided.
+    places: Vec<Vec<NodeId>>,
     decoder: Decoder,
     config: Config,
     phonemizer: Arc<dyn Phonemizer>,
@@ -138,8 +142,18 @@ impl Piper {
             latent_noise,
             latent,
         };
-        let Layout { channels, flow_context, .. } = layout;
-        Ok(Arc::new(Self { network, nodes, channels, flow_context, decoder, config, phonemizer }))
+        let Layout { channels, flow_context, places, .. } = layout;
+        let places = network.places(&places).into_iter().skip(PLACES).step_by(PLACES).collect();
+        Ok(Arc::new(Self {
+            network,
+            nodes,
+            channels,
+            flow_context,
+            places,
+            decoder,
+            config,
+            phonemizer,
+        }))
     }
 
     /// Number of speakers; 1 for most voices.
@@ -216,17 +230,16 @@ struct PiperUtterance {
 
 #[derive(Debug)]
 enum Stage {
-    /// Stage A of the next part.
+    /// Symbols of the next part.
     Next,
+    /// Stage A.
+    Encode(Part, Divided),
     /// The durations of stage A.
     Durations(Part, Values),
     /// Stages B and C.
     Sound(Flow, Sound),
     Ended,
 }
-
-/// Values of the network that a stage has computed for the next ones.
-type Values = Vec<(NodeId, Value)>;
 
 /// Inputs of stage B.
 #[derive(Debug)]
@@ -249,11 +262,18 @@ impl Utterance for PiperUtterance {
                 }
                 None => Ok(Step::Ended),
                 Some(part) => {
-                    let values = self.voice.encode(&part, &self.options)?;
-                    self.stage = Stage::Durations(part, values);
+                    self.stage = Stage::Encode(part, Divided::default());
                     Ok(Step::Working)
                 }
             },
+            Stage::Encode(part, mut divided) => {
+                let values = self.voice.encode(&part, &mut divided, &self.options)?;
+                self.stage = match values {
+                    Some(values) => Stage::Durations(part, values),
+                    None => Stage::Encode(part, divided),
+                };
+                Ok(Step::Working)
+            }
             Stage::Durations(part, values) => self.plan(&part, values).map(Step::Planned),
             Stage::Sound(flow, mut sound) => {
                 self.sound(&flow, &mut sound, out)?;
@@ -305,21 +325,35 @@ impl PiperUtterance {
 }
 
 impl Piper {
-    /// The text of stage A: values for its durations and for stage B.
-    fn encode(&self, part: &Part, options: &SpeakOptions) -> Result<Values, VoiceError> {
+    /// A piece of stage A. Returns values for its durations and for stage B when it is the last one.
+    fn encode(
+        &self,
+        part: &Part,
+        divided: &mut Divided,
+        options: &SpeakOptions,
+    ) -> Result<Option<Values>, VoiceError> {
         let nodes = &self.nodes;
         let (count, lengths) = (part.ids.len(), [part.ids.len() as i32]);
         let scales = self.scales(options);
         let speaker = [options.speaker as i32];
-        let mut inputs = vec![
-            (nodes.input, onnx::view([1, count], &part.ids)?),
-            (nodes.lengths, onnx::view([1], &lengths)?),
-            (nodes.scales, onnx::view([3], &scales)?),
-        ];
-        if let Some(node) = nodes.speaker {
-            inputs.push((node, onnx::view([1], &speaker)?));
+        let inputs = || {
+            let mut inputs = vec![
+                (nodes.input, onnx::view([1, count], &part.ids)?),
+                (nodes.lengths, onnx::view([1], &lengths)?),
+                (nodes.scales, onnx::view([3], &scales)?),
+            ];
+            if let Some(node) = nodes.speaker {
+                inputs.push((node, onnx::view([1], &speaker)?));
+            }
+            Ok(inputs)
+        };
+        if divided.advance(&self.network, &self.places, inputs)? {
+            return Ok(None);
         }
-        self.network.run_partly(inputs, &[nodes.latent, nodes.durations])
+        let inputs = divided.inputs(inputs()?);
+        let mut values = self.network.run_partly(inputs, &[nodes.latent, nodes.durations])?;
+        values.extend(divided.take_rest(&values));
+        Ok(Some(values))
     }
 
     /// The durations of stage A: the frames of each symbol. They are checked before anything is

@@ -274,7 +274,7 @@ pub(super) fn hear(
                     barges_in |= settings.barge_in != BargeIn::Never;
                     commands.trigger(HearingPartial { listener, text: text.into() });
                 }
-                EarEvent::Final { transcript, start, end } => {
+                EarEvent::Final { transcript, start, end, .. } => {
                     let interrupts = settings.barge_in != BargeIn::Never && is_busy;
                     let text: Arc<str> = transcript.text.into();
                     commands.trigger(Heard {

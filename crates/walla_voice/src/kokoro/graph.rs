@@ -8,6 +8,8 @@ use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataType, GraphProto, ModelProto, NodeProto, TensorProto,
 };
 
+use crate::onnx::places;
+
 const MAX_NODES: usize = 100_000;
 /// Numbers for each frame at any place of the network. 600 are right; where a value of another rate
 /// is only a factor, twice as many are counted.
@@ -24,6 +26,8 @@ pub(super) struct Names {
     /// Frames of each token.
     pub durations: String,
     pub output: String,
+    /// Places at which stages A and C can be divided.
+    pub places: [Vec<Vec<String>>; 2],
 }
 
 /// The network as `rten` can load it, and the names of its values.
@@ -33,8 +37,12 @@ pub(super) fn prepare(bytes: Vec<u8>) -> Result<(Vec<u8>, Names), String> {
     if graph.node.len() > MAX_NODES {
         return Err(format!("{} nodes, at most {MAX_NODES}", graph.node.len()));
     }
-    let names = Names::find(graph)?;
+    let mut names = Names::find(graph)?;
     check_rates(graph, &names.durations)?;
+    names.places = [
+        places(graph, &names.tokens, &names.output, &["speed"]),
+        places(graph, &names.durations, &names.output, &[]),
+    ];
     if !graph.node.iter().any(|node| op_type(node) == "FusedMatMul") {
         return Ok((bytes, names));
     }
@@ -68,6 +76,7 @@ impl Names {
             tokens: tokens?.to_owned(),
             durations: durations.ok_or("no Kokoro network: no durations were found")?.clone(),
             output: output.ok_or("it has no output")?.to_owned(),
+            places: Default::default(),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 
 use super::decoder::Level;
+use crate::onnx;
 
 /// Bounds of a decoder: 256 samples and 11 frames are usual.
 const MAX_HOP: usize = 8192;
@@ -26,6 +27,8 @@ pub(super) struct Layout {
     pub hop: usize,
     /// Frames of noise on both sides on which a latent frame depends. `None`: all may.
     pub flow_context: Option<usize>,
+    /// Places at which stage A can be divided.
+    pub places: Vec<Vec<String>>,
     pub has_speakers: bool,
 }
 
@@ -88,6 +91,8 @@ impl<'a> Graph<'a> {
         let (levels, hop) = self.levels(latent, channels, output)?;
         let of_noise = self.reaches(latent_noise)?;
         let flow_context = of_noise.get(latent).and_then(|reach| context(*reach, 1));
+        let noises = [duration_noise, latent_noise];
+        let places = onnx::places(self.graph, "input", latent, &noises);
         Ok(Layout {
             names: Names {
                 durations: durations.to_owned(),
@@ -99,6 +104,7 @@ impl<'a> Graph<'a> {
             channels,
             hop,
             flow_context,
+            places,
             has_speakers: inputs().any(|input| input == "sid"),
         })
     }

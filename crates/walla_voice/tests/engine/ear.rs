@@ -81,7 +81,10 @@ fn a_pause_is_recognised_in_advance() {
     push(&mut microphone, 900, 0.0);
     wait(|| (recognizer.steps.load(Ordering::SeqCst) == 6).then_some(()));
     push(&mut microphone, 200, 0.0);
-    let EarEvent::Final { transcript, start, end } = wait(|| ear.try_event()) else { panic!() };
+    let EarEvent::Final { transcript, start, end, silence } = wait(|| ear.try_event()) else {
+        panic!()
+    };
+    assert!((990..1010).contains(&silence.as_millis()), "{silence:?}");
     assert_eq!(transcript.text, "1500");
     assert_eq!(start, Duration::ZERO);
     assert!((2850..2950).contains(&end.as_millis()), "{end:?}");

@@ -1,6 +1,7 @@
 //! Tests with files of voices.
 #![cfg(feature = "builtin")]
 
+mod activity;
 mod common;
 mod kokoro;
 mod piper;

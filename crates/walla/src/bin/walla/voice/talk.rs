@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use walla::voice::{
     EarEvent, EarOptions, Earshot, Hearing, Microphone, MouthOptions, MouthReader, Piper,
-    PiperOptions, RecognizeOptions, SegmentOptions, SpeakOptions, SpeechSynthesizer as _,
-    SpokenEvent, VoiceEngine, VoiceOptions, Whisper, WhisperOptions,
+    PiperOptions, RecognizeOptions, SpeakOptions, SpeechSynthesizer as _, SpokenEvent, VoiceEngine,
+    VoiceOptions, Whisper, WhisperOptions,
 };
 use walla::{Agent, AgentSpec};
 
@@ -98,7 +98,7 @@ struct Played {
 struct Conversation {
     agent: Agent,
     hearing: Hearing,
-    /// Texts that were heard while the agent spoke, with their ends.
+    /// Texts that were heard while the agent spoke, with the ends of their words.
     said: VecDeque<(String, Duration)>,
     /// Time of the microphone's first sample.
     begin: Instant,
@@ -131,8 +131,8 @@ impl Conversation {
     fn hear(&mut self, event: EarEvent) -> Result<bool, Failure> {
         match event {
             EarEvent::Partial { .. } => return Ok(true),
-            EarEvent::Final { transcript, end, .. } => {
-                self.said.push_back((transcript.text, end));
+            EarEvent::Final { transcript, end, silence, .. } => {
+                self.said.push_back((transcript.text, end.saturating_sub(silence)));
                 return Ok(true);
             }
             EarEvent::Failed(error) => return Err(error.into()),
@@ -176,9 +176,7 @@ impl Conversation {
         }
         let first = *self.first();
         if let Some(first) = first.filter(|_| self.has_times) {
-            let silence = SegmentOptions::default().end_silence;
-            let words = self.begin + end.saturating_sub(silence);
-            let millis = first.saturating_duration_since(words).as_millis();
+            let millis = first.saturating_duration_since(self.begin + end).as_millis();
             note!("first sound {millis} ms after the words");
         }
         Ok(spoken.into_mouth().0)

@@ -124,7 +124,7 @@ impl Listener {
         while let Some(event) = self.ear.try_event() {
             match event {
                 EarEvent::Begun { .. } => self.open += 1,
-                EarEvent::Final { transcript, start, end } => {
+                EarEvent::Final { transcript, start, end, .. } => {
                     self.open = self.open.saturating_sub(1);
                     self.written += 1;
                     write(&transcript, [start, end], self.is_json)?;
