@@ -85,8 +85,8 @@ enum Message {
 
 /// Shared by all handles of an engine.
 pub(crate) struct Dispatcher {
-    // The only client of the hosts, so that no host drops the last one, which waits. Declared before
-    // the channel, so that it is dropped before the channel closes: rule 5.
+    // The only client of the hosts. Declared before the channel, so that it is dropped before the
+    // channel closes, and no host drops the last client, which waits: rule 5.
     client: RecallClient,
     messages: UnboundedSender<Message>,
     bounds: Arc<Bounds>,

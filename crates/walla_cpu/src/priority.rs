@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Nanoseconds of a time slice. It is longer than that of other threads (at most 3 ms), because
-/// Linux lets a thread that wakes preempt those with longer slices. Otherwise it waits for the next
-/// tick of the system, up to 4 ms.
+/// Nanoseconds of a time slice. Other threads have at most 3 ms, and Linux lets a thread that wakes
+/// preempt threads with longer slices. Otherwise it waits for the next tick of the system, up to
+/// 4 ms.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const SLICE: u64 = 10_000_000;
 

@@ -35,7 +35,7 @@ use graph::Layout;
 
 /// Frames of the longest part, about a minute: a damaged network can predict any number.
 const MAX_PART_FRAMES: usize = 6000;
-/// Stage A is divided at each of so many places: about 5 ms of work.
+/// Stage A is divided at every eighth place: about 5 ms of work.
 const PLACES: usize = 8;
 /// Latent frames of the later pieces of stage B: about 25 ms of work.
 const FLOW_FRAMES: usize = 128;
@@ -325,7 +325,7 @@ impl PiperUtterance {
 }
 
 impl Piper {
-    /// A piece of stage A. Returns values for its durations and for stage B when it is the last one.
+    /// A piece of stage A. The last one returns values for its durations and for stage B.
     fn encode(
         &self,
         part: &Part,

@@ -58,8 +58,8 @@ pub struct SpeakOptions {
     pub variation: Option<Variation>,
     /// Frames (of about 12 ms of sound) of the first piece. Default 16: the first sound comes soon.
     pub first_piece_frames: u32,
-    /// Frames of the other pieces. Default 32: more are cheaper, but a piece is not interrupted.
-    /// From 1 to 65,536.
+    /// Frames of the other pieces. Default 32; from 1 to 65,536. A piece is not interrupted, and
+    /// larger ones are hardly cheaper.
     pub piece_frames: u32,
 }
 

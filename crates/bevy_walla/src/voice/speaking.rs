@@ -58,7 +58,7 @@ pub struct Speaking {
     /// The reply of the sentence that was spoken last, and the bytes of it up to there.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     spoken: Option<(ReplyId, u32)>,
-    /// Replies up to this one were cancelled. What they still publish is not spoken.
+    /// Replies up to this one were cancelled. Their later sentences are not spoken.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     silenced: Option<ReplyId>,
 }

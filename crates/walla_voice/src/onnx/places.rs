@@ -42,7 +42,7 @@ pub(crate) fn places(
         last_use.extend(node.input.iter().map(|input| (input.as_str(), index)));
     }
     let (mut places, mut alive): (Vec<Vec<String>>, BTreeSet<&str>) = Default::default();
-    // The values of the best place since the last such operator; there is none before the first.
+    // The values of the best place since the last such operator.
     let mut best: Option<Vec<&str>> = None;
     let is_later = |node: &NodeProto| node.output.iter().any(|it| later.contains(it.as_str()));
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !is_later(node)) {

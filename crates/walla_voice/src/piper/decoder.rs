@@ -1,9 +1,9 @@
 //! Stage C: from latent frames to samples, in pieces.
 //!
-//! The decoder has levels, each of which makes more numbers for a frame than the one before. A
-//! level needs frames of its input before and behind those that it makes: the first level the most,
-//! and it costs the least; the costly ones need one. So the results of a level are kept as long as
-//! the next one needs them, and hardly anything is computed twice.
+//! The decoder has levels. A level makes more numbers for a frame than the one before. For some
+//! frames of its result, it needs more frames of its input: the first level, which costs the least,
+//! needs about ten before and behind, the costly ones need one. So the results of a level are kept
+//! as long as the next one needs them, and hardly anything is computed twice.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::failed;
 use crate::error::VoiceError;
 use crate::onnx::{self, Network};
 
-/// Frames that a level makes at least, as a multiple of those that it needs around them.
+/// Frames that a level makes at least, as a multiple of the context that it needs.
 const MIN_FRAMES: usize = 6;
 
 /// The decoder of a voice.
@@ -198,7 +198,7 @@ impl Sound {
         self.inputs.get(level + 1).map_or(self.made, |next| next.end)
     }
 
-    /// Stores the next frames of a level's input, and forgets those that it does not need any more.
+    /// Stores the next frames of a level's input, and forgets the frames before its context.
     fn store(&mut self, level: usize, decoder: &Decoder, new: &Frames) {
         let context = decoder.context(level).unwrap_or(self.frames);
         let first = self.end_of(level).saturating_sub(context);

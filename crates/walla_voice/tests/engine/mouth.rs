@@ -185,6 +185,42 @@ fn the_sound_that_is_needed_first_is_made_first() {
 }
 
 #[test]
+fn a_voice_that_begins_does_not_interrupt_another_one() {
+    let budget = Some(Duration::from_millis(5));
+    let engine = VoiceEngine::new(&VoiceOptions { budget, ..VoiceOptions::default() }).unwrap();
+    let voice = Arc::new(Letters { time: Duration::from_millis(10), ..Letters::default() });
+    let options = MouthOptions { prebuffer: Duration::ZERO, ..MouthOptions::default() };
+    let mouth = || engine.mouth(Arc::clone(&voice) as _, options).unwrap();
+    let (mut begins, mut speaks) = (mouth(), mouth());
+    let mut reader = speaks.take_reader().unwrap();
+    // Grants frames until the reader has samples: at most one piece of work for each.
+    let mut frames_until_sound = || {
+        (0..100).find(|_| {
+            engine.frame();
+            std::thread::sleep(Duration::from_millis(25));
+            let mut count = 0;
+            while reader.read(&mut [0.0; 100]) > 0 {
+                count += 1;
+            }
+            count > 0
+        })
+    };
+    speaks.say("a".repeat(30), self::options()).unwrap();
+    assert!(frames_until_sound().is_some());
+    // Its sound has run out in the middle of the sentence.
+    begins.say("b".to_owned(), self::options()).unwrap();
+    assert!(frames_until_sound().is_some());
+    assert_eq!(voice.seeds.lock().unwrap().len(), 1, "the other one waits");
+    for _ in 0..100 {
+        frames_until_sound();
+        if voice.seeds.lock().unwrap().len() == 2 {
+            return;
+        }
+    }
+    panic!("the other one waits for ever");
+}
+
+#[test]
 fn a_budget_limits_the_work_of_a_frame() {
     let budget = Some(Duration::from_millis(5));
     let engine = VoiceEngine::new(&VoiceOptions { budget, ..VoiceOptions::default() }).unwrap();
