@@ -199,6 +199,23 @@ mod tests {
     }
 
     #[test]
+    fn large_numbers_are_one_number() {
+        let english = English::new(Dialect::American).unwrap();
+        let phonemes = |text: &str| -> String {
+            english.words(text).into_iter().map(|word| word.phonemes).collect()
+        };
+        for (number, words) in [
+            ("1,000 men", "one thousand men"),
+            ("1,000,000", "one million"),
+            ("30,000", "thirty thousand"),
+        ] {
+            let without_space = |text: String| text.replace(' ', "");
+            let [number, words] = [number, words].map(|text| without_space(phonemes(text)));
+            assert_eq!(number, words);
+        }
+    }
+
+    #[test]
     fn misaki_symbols_are_those_of_the_library() {
         let english = English::new(Dialect::American).unwrap().with_misaki_symbols();
         let words = english.with_word("Gandalf", "ɡˈændælf").words("Change the gate, Gandalf!");

@@ -135,7 +135,10 @@ impl Normalized {
             self.push(&words, at);
             return digits + 1 + self::digits(rest);
         }
-        if digits > MAX_DIGITS || (digits > 2 && number.starts_with('0')) {
+        // "1,000" and "10.005" are one number.
+        let digit = |last: char| last.is_ascii_digit();
+        let is_part = before.strip_suffix([',', '.']).is_some_and(|before| before.ends_with(digit));
+        if digits > MAX_DIGITS || (digits > 2 && number.starts_with('0') && !is_part) {
             for (offset, digit) in number.char_indices() {
                 self.push(digit.encode_utf8(&mut [0; 4]), at + offset);
                 self.push(" ", at + offset);
@@ -257,6 +260,7 @@ mod tests {
             ("2 1/2 cups, 3/4 done, 1/2/1999", "2 and one half cups, 3 quarters done, 1/2/1999"),
             ("25 °C at 90km/h", "25 degrees Celsius at 90 kilometers per hour"),
             ("agent 007, 1234567890123", "agent 0 0 7 , 1 2 3 4 5 6 7 8 9 0 1 2 3 "),
+            ("1,000,000 men, 5,050 or 10.005", "1,000,000 men, 5,050 or 10.005"),
             ("pages 5–7", "pages 5 to 7"),
             ("naïve Zoë, Łódź, smørrebrød", "naive Zoe, Łodz, smorrebrod"),
             ("“Wait…” it’s", "\"Wait...\" it's"),
