@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use walla::voice::{
     EarEvent, EarOptions, Earshot, Hearing, Microphone, MouthOptions, MouthReader, Piper,
     PiperOptions, RecognizeOptions, SpeakOptions, SpeechSynthesizer as _, SpokenEvent, VoiceEngine,
@@ -75,13 +76,18 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
         has_times: arguments.times,
         is_raw: target.is_none(),
     };
-    let result = load::until_done(&engine, conversation.go_on(mouth)).await;
+    let result = tokio::select! {
+        result = load::until_done(&engine, conversation.go_on(mouth)) => result,
+        // The output has failed: nobody hears the rest.
+        () = played.ended.notified() => Ok(()),
+    };
     played.stops.store(true, Ordering::Relaxed);
     let output = player.join().map_err(|_| "the thread of the output panicked")?;
     result?;
+    let output = output?;
     // Only after a conversation that has not failed: a file may be long.
     recorder.join().map_err(|_| "the thread of the input panicked")??;
-    if let (Some(output), Some(target)) = (output?, target) {
+    if let (Some(output), Some(target)) = (output, target) {
         output.finish().map_err(|error| target.failed(&error))?;
     }
     Ok(())
@@ -90,6 +96,8 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
 /// State of the output, for latencies and its end.
 #[derive(Debug, Default)]
 struct Played {
+    /// The thread of the output has ended.
+    ended: Notify,
     stops: AtomicBool,
     /// When the first sound of an answer was played.
     first: Mutex<Option<Instant>>,
@@ -266,8 +274,9 @@ fn play(
     let thread = std::thread::Builder::new().name("walla-output".to_owned());
     Ok(thread.spawn(move || {
         let file = output.as_ref().map(|output| &output.file);
-        stream(reader, file, rate, &played).map_err(|error| error.to_string())?;
-        Ok(output)
+        let result = stream(reader, file, rate, &played).map_err(|error| error.to_string());
+        played.ended.notify_one();
+        result.map(|()| output)
     })?)
 }
 
