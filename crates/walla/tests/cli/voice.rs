@@ -307,6 +307,21 @@ fn a_conversation_by_voice_is_a_filter() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_conversation_ends_when_its_output_fails() {
+    // A minute of the player: it would go on.
+    let input = wav("long.wav", MONO, hum(16_000, 60));
+    let talk = ["talk", &input, "--voice", voice(), "--hear", model(), "-n", "8"];
+    let begin = std::time::Instant::now();
+    refused(&[&talk[..], &["-o", "/dev/full"]].concat(), &["No space left"]);
+    let mut command = walla(&[&talk[..], &["-o", "-"]].concat());
+    let mut talks = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(talks.stdout.take());
+    assert!(!talks.wait().unwrap().success());
+    assert!(begin.elapsed().as_secs() < 55, "{:?}", begin.elapsed());
+}
+
+#[test]
 fn a_conversation_by_voice_refuses_wrong_files() {
     let (input, out) = (wav("talk2.wav", MONO, hum(16_000, 1)), scratch("refused2.wav"));
     let talk = |input: &str, voice: &str, model: &str, words: &[&str]| {
