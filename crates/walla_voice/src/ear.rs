@@ -29,7 +29,7 @@ use crate::recognizer::{
     HEARING_RATE, Recognition, RecognizeOptions, SpeechRecognizer, Transcript, VoiceActivity,
 };
 use crate::resample::Resampler;
-use crate::segments::{Change, SegmentOptions, Segments};
+use crate::segments::{Change, SegmentOptions, Segments, samples};
 use crate::timing::duration;
 
 /// Samples of a block of the queue.
@@ -494,7 +494,6 @@ impl Job {
                 self.partial(transcript);
             }
         }
-        let samples = |time: Duration| (time.as_secs_f64() * f64::from(HEARING_RATE)) as usize;
         let is_due = |silence: Duration| self.segments.silence() >= samples(silence);
         if let Some(Ok(transcript)) = &self.eager
             && self.options.sentence_silence.is_some_and(is_due)

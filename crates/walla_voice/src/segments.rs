@@ -131,7 +131,8 @@ impl Segments {
     }
 }
 
-fn samples(time: Duration) -> usize {
+/// The number of samples in a time.
+pub(crate) fn samples(time: Duration) -> usize {
     (time.as_secs_f64() * f64::from(HEARING_RATE)).min(1e9) as usize
 }
 

@@ -80,7 +80,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.end - self.begin
     }
 

@@ -78,7 +78,7 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
     };
     let result = tokio::select! {
         result = load::until_done(&engine, conversation.go_on(mouth)) => result,
-        // The output has failed: nobody hears the rest.
+        // The output has failed.
         () = played.ended.notified() => Ok(()),
     };
     played.stops.store(true, Ordering::Relaxed);
