@@ -265,13 +265,13 @@ pub(crate) fn new(
     let length = options.segments.max_length;
     if length > longest || length < Duration::from_secs(1) {
         let value = format!("{length:?}");
-        let expected = "1 s to the longest recording of the recogniser";
+        let expected = "1 s to the longest recording of the recogniser".to_owned();
         return Err(VoiceError::Option { name: "max_length", value, expected });
     }
     let frame = activity.frame_samples();
     if !(16..=HEARING_RATE as usize).contains(&frame) {
         let value = frame.to_string();
-        let (name, expected) = ("frame_samples", "16 to 16,000");
+        let (name, expected) = ("frame_samples", "16 to 16,000".to_owned());
         return Err(VoiceError::Option { name, value, expected });
     }
     let shared = Arc::new(Shared {

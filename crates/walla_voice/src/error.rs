@@ -29,7 +29,7 @@ pub enum VoiceError {
         /// Its value.
         value: String,
         /// The range.
-        expected: &'static str,
+        expected: String,
     },
     /// The network failed on this input. Other inputs may succeed.
     #[error("the network failed: {0}")]

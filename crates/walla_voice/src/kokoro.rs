@@ -159,7 +159,7 @@ impl SpeechSynthesizer for Kokoro {
         options.check()?;
         if options.speaker != 0 {
             let (name, value) = ("speaker", options.speaker.to_string());
-            return Err(VoiceError::Option { name, value, expected: "0, the only speaker" });
+            return Err(VoiceError::Option { name, value, expected: "0, the only one".to_owned() });
         }
         let parts = Parts::new(text);
         let speed = options.speed;

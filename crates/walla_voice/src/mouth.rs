@@ -426,12 +426,16 @@ pub(crate) fn new(
     let MouthOptions { max_sentences, ahead, prebuffer } = options;
     if !(1..=65_536).contains(&max_sentences) {
         let value = max_sentences.to_string();
-        let (name, expected) = ("max_sentences", "1 to 65,536");
+        let (name, expected) = ("max_sentences", "1 to 65,536".to_owned());
         return Err(VoiceError::Option { name, value, expected });
     }
     if !(Duration::from_millis(100)..=Duration::from_mins(1)).contains(&ahead) {
         let value = format!("{ahead:?}");
-        return Err(VoiceError::Option { name: "ahead", value, expected: "0.1 s to 60 s" });
+        return Err(VoiceError::Option {
+            name: "ahead",
+            value,
+            expected: "0.1 s to 60 s".to_owned(),
+        });
     }
     let rate = voice.sample_rate();
     let blocks = |time: Duration| (time.as_secs_f64() * f64::from(rate)) as usize / BLOCK + 1;

@@ -9,8 +9,9 @@ use crate::synthesizer::{PhonemeWord, Phonemizer};
 use crate::timing::{Timed, Timing};
 use crate::viseme::Viseme;
 
-/// Bytes of text whose phonemes are found in one piece of work: about ten sentences, 5 ms.
-const PIECE: usize = 1000;
+/// Bytes of text whose phonemes are found in one piece of work: some sentences, about 2 ms, and
+/// 10 ms more for each unknown name.
+const PIECE: usize = 300;
 /// The mouth closes in pauses of at least this many milliseconds.
 const PAUSE_MS: u64 = 80;
 
@@ -87,16 +88,22 @@ impl Parts {
     }
 }
 
-/// The range of the next piece of a text: to the end of a sentence, or else of a word.
+/// The range of the next piece of a text: to the end of a sentence, or else of a clause or a word.
 fn piece(text: &str, start: usize) -> Range<usize> {
     let rest = text.get(start..).unwrap_or_default();
     if rest.len() <= PIECE {
         return start..text.len();
     }
     let piece = rest.get(..rest.floor_char_boundary(PIECE)).unwrap_or_default();
-    let sentence = piece.rfind(['.', '!', '?', '\n']).map(|end| end + 1);
+    let behind = |marks: &[char]| {
+        let mut spaces = piece.rmatch_indices(char::is_whitespace);
+        let end = spaces.find(|(at, _)| piece.get(..*at).is_some_and(|it| it.ends_with(marks)));
+        end.map(|(at, space)| at + space.len())
+    };
     let word = || piece.rfind(char::is_whitespace).map(|end| end + 1);
-    start..start + sentence.or_else(word).unwrap_or(piece.len())
+    let line = piece.rfind('\n').map(|end| end + 1);
+    let end = line.max(behind(&['.', '!', '?'])).or_else(|| behind(&[',', ';', ':', '—']));
+    start..start + end.or_else(word).unwrap_or(piece.len())
 }
 
 /// The words of a text as parts of a length that the network speaks well. Words without a symbol
@@ -258,5 +265,33 @@ impl Phonemizer for Letters {
             }
         }
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_text_are_short_and_end_at_marks() {
+        let pieces = |text: &str| {
+            let (mut lengths, mut at) = (Vec::new(), 0);
+            while at < text.len() {
+                let piece = piece(text, at);
+                assert!(piece.start == at && piece.end > at && piece.len() <= PIECE);
+                lengths.push(piece.len());
+                at = piece.end;
+            }
+            lengths
+        };
+        assert_eq!(pieces("One. Two."), [9]);
+        let sentence = format!("{}. ", "a".repeat(198));
+        assert_eq!(pieces(&sentence.repeat(3)), [200, 200, 200]);
+        let clause = format!("{}, ", "a b".repeat(50));
+        assert_eq!(pieces(&clause.repeat(3)), [152, 152, 152]);
+        assert_eq!(pieces(&"word ".repeat(100)), [300, 200]);
+        // Three bytes each; no point ends a sentence within a word.
+        assert_eq!(pieces(&"…".repeat(150)), [300, 150]);
+        assert_eq!(pieces(&"1.".repeat(200)), [300, 100]);
     }
 }

@@ -106,6 +106,7 @@ impl Piper {
         };
         let bytes = onnx::read_network(path)?;
         let layout = Layout::find(&bytes).map_err(wrong)?;
+        layout.check(&config).map_err(wrong)?;
         let names = &layout.names;
         let names = [
             "input",
@@ -202,7 +203,11 @@ impl SpeechSynthesizer for Piper {
         options.check()?;
         if options.speaker >= self.config.speakers {
             let (name, value) = ("speaker", options.speaker.to_string());
-            return Err(VoiceError::Option { name, value, expected: "a speaker of the voice" });
+            let expected = match self.config.speakers {
+                1 => "0, the only one".to_owned(),
+                count => format!("0 to {}", count - 1),
+            };
+            return Err(VoiceError::Option { name, value, expected });
         }
         Ok(Box::new(PiperUtterance {
             voice: self,

@@ -99,6 +99,7 @@ impl SpeakOptions {
         ];
         for (name, value, range, expected) in floats {
             if !range.contains(&value) {
+                let expected = expected.to_owned();
                 return Err(VoiceError::Option { name, value: value.to_string(), expected });
             }
         }
@@ -106,7 +107,7 @@ impl SpeakOptions {
             [("first_piece_frames", self.first_piece_frames), ("piece_frames", self.piece_frames)];
         for (name, value) in frames {
             if !(1..=65_536).contains(&value) {
-                let expected = "1 to 65,536";
+                let expected = "1 to 65,536".to_owned();
                 return Err(VoiceError::Option { name, value: value.to_string(), expected });
             }
         }

@@ -156,11 +156,12 @@ impl SpeechRecognizer for Whisper {
         }
         let language = match &options.language {
             Some(code) if !self.tokens.languages.is_empty() => {
-                let token = self.tokens.languages.iter().find(|(known, _)| known == code);
+                let is_code = |(known, _): &&(String, i32)| known.eq_ignore_ascii_case(code);
+                let token = self.tokens.languages.iter().find(is_code);
                 let wrong = || VoiceError::Option {
                     name: "language",
                     value: code.clone(),
-                    expected: "a code that the model knows",
+                    expected: "a code that the model knows".to_owned(),
                 };
                 Some(token.ok_or_else(wrong)?.1)
             }
@@ -314,6 +315,10 @@ impl Whisper {
         let (_, logits) = logits.unwrap_or_default();
         if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
             return Err(VoiceError::Failed("logits that are not finite".to_owned()));
+        }
+        if !self.tokens.is_vocabulary_of(logits.len()) {
+            let reason = "tokenizer.json is of another model: its vocabulary has another size";
+            return Err(VoiceError::Failed(reason.to_owned()));
         }
         Ok(logits)
     }

@@ -9,7 +9,7 @@ use walla_doubles::synth::{self, Mixture, Model};
 use crate::command::{scratch, walla};
 
 /// Sends SIGINT, like Ctrl-C.
-fn interrupt(child: &Child) {
+pub fn interrupt(child: &Child) {
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }

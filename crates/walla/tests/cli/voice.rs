@@ -1,7 +1,7 @@
 //! `walla speak` and `walla transcribe`, with tiny networks; with real ones on request.
 
 use std::f32::consts::TAU;
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -128,6 +128,30 @@ fn options_change_the_sound_and_nothing_else_does() {
     let ran = run_with_input(&arguments, format!("\u{feff}{TEXT}\n"));
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(usual == samples(&out));
+}
+
+/// Sound goes from program to program by pipes, in WAV files of unknown length.
+#[test]
+fn sound_is_a_stream() {
+    let usual = speak(TEXT, "streamed.wav", &[]);
+    let speak = ["speak", TEXT, "--voice", voice()];
+    let ran = walla(&[&speak[..], &["-o", "-"]].concat()).output().unwrap();
+    assert!(ran.status.success());
+    let (header, sound) = ran.stdout.split_at(44);
+    let (sound, _) = sound.as_chunks::<2>();
+    let sound: Vec<i16> = sound.iter().map(|bytes| i16::from_le_bytes(*bytes)).collect();
+    assert!(usual == sound);
+    let bytes = |rate: u32| hum(rate, 6).flat_map(|it| ((it * 32_767.0) as i16).to_le_bytes());
+    let stream: Vec<u8> = header.iter().copied().chain(bytes(16_000)).collect();
+    let ran = run_with_input(&["transcribe", "-", "--model", model()], stream);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let file = wav("stream.wav", MONO, hum(16_000, 6));
+    assert_eq!(ran.out, succeed(&["transcribe", &file, "--model", model()]));
+    let (out, times) = (scratch("with-times.wav"), scratch("with-times.json"));
+    succeed(&[&speak[..], &["-o", &out, "--visemes", &times]].concat());
+    let written = succeed(&[&speak[..], &["-o", &out, "--visemes", "-"]].concat());
+    assert_eq!(written, std::fs::read_to_string(times).unwrap());
+    refused(&[&speak[..], &["-o", "-", "--visemes", "-"]].concat(), &["same file"]);
 }
 
 #[test]
@@ -319,6 +343,31 @@ fn a_conversation_ends_when_its_output_fails() {
     drop(talks.stdout.take());
     assert!(!talks.wait().unwrap().success());
     assert!(begin.elapsed().as_secs() < 55, "{:?}", begin.elapsed());
+}
+
+/// Ctrl-C, and a closed output of the texts, end a conversation and lose no sound.
+#[test]
+#[cfg(unix)]
+fn a_conversation_that_is_ended_has_its_sound() {
+    let input = wav("minute.wav", MONO, hum(16_000, 60));
+    for is_signal in [true, false] {
+        let out = scratch(&format!("ended-{is_signal}.wav"));
+        let talk = ["talk", &input, "--voice", voice(), "--hear", model(), "-n", "8", "-o", &out];
+        let mut talks = walla(&talk).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut texts = BufReader::new(talks.stdout.take().unwrap());
+        let mut line = String::new();
+        texts.read_line(&mut line).unwrap();
+        assert_eq!(line, "> Who goes there?\n");
+        if is_signal {
+            crate::signals::interrupt(&talks);
+        } else {
+            drop(texts);
+        }
+        let ran = talks.wait_with_output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let seconds = samples(&out).len() / 16_000;
+        assert!((2..50).contains(&seconds), "{seconds} s");
+    }
 }
 
 #[test]

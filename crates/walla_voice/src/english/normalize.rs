@@ -2,6 +2,8 @@
 //! accents, marks of typography and of Markdown. Each byte knows its place in the source, so that
 //! times of words are times of the source's words.
 
+mod number;
+
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
@@ -15,6 +17,8 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
     ("Gen.", "General"),
     ("Jr.", "Junior"),
     ("Lt.", "Lieutenant"),
+    ("Lv.", "Level"),
+    ("Lvl.", "Level"),
     ("Mt.", "Mount"),
     ("Prof.", "Professor"),
     ("Rd.", "Road"),
@@ -30,27 +34,15 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
     ("vs.", "versus"),
 ];
 
-/// Units behind a number.
-const UNITS: &[(&str, &str)] = &[
-    ("°C", " degrees Celsius"),
-    ("°F", " degrees Fahrenheit"),
-    ("°", " degrees"),
-    ("km/h", " kilometers per hour"),
-    ("mph", " miles per hour"),
-    ("m/s", " meters per second"),
-    ("km", " kilometers"),
-    ("cm", " centimeters"),
-    ("mm", " millimeters"),
-    ("kg", " kilograms"),
-    ("lbs", " pounds"),
-    ("ft", " feet"),
-    ("ms", " milliseconds"),
-];
-
-/// Longest number that is read as a number; longer ones are read digit by digit.
-const MAX_DIGITS: usize = 12;
-/// Longest run of one letter: "Nooooo".
+/// Longest run of one character that is no digit: "Nooooo", "?????".
 const MAX_RUN: usize = 3;
+/// Longest mark of a markup language: `<break time="1s"/>`.
+const MAX_TAG: usize = 100;
+/// Words before a Roman number that counts things: "Chapter IV" is "chapter four", "Henry IV" a king.
+const COUNTED: &[&str] = &[
+    "Act", "Book", "Chapter", "Class", "Episode", "Level", "Mark", "Part", "Phase", "Scene",
+    "Section", "Stage", "Tier", "Type", "Volume", "War",
+];
 
 /// A text that can be read aloud.
 pub(super) struct Normalized {
@@ -84,7 +76,9 @@ impl Normalized {
     }
 
     fn push(&mut self, text: &str, place: usize) {
-        self.text.push_str(text);
+        // The library has one space between words.
+        let has_space = self.text.ends_with(' ');
+        self.text.push_str(text.strip_prefix(' ').filter(|_| has_space).unwrap_or(text));
         self.places.resize(self.text.len(), place);
     }
 
@@ -94,8 +88,17 @@ impl Normalized {
         if begins_word && rest.starts_with(|first: char| first.is_ascii_digit()) {
             return self.number(before, rest, at);
         }
-        if begins_word && let Some((length, words)) = abbreviation(before, rest) {
+        if let Some((length, amount)) = number::amount(rest) {
+            self.push(&amount, at);
+            return length;
+        }
+        let form = if begins_word { abbreviation(before, rest) } else { None };
+        if let Some((length, words)) = form.or_else(|| symbol(before, rest)) {
             self.push(words, at);
+            return length;
+        }
+        if begins_word && let Some((length, words)) = roman(before, rest) {
+            self.push(&words, at);
             return length;
         }
         let Some(first) = rest.chars().next() else { return 1 };
@@ -103,72 +106,18 @@ impl Normalized {
         first.len_utf8()
     }
 
-    /// A number, with its fraction, time and unit.
-    fn number(&mut self, before: &str, rest: &str, at: usize) -> usize {
-        let digits = digits(rest);
-        let number = rest.get(..digits).unwrap_or_default();
-        let behind = rest.get(digits..).unwrap_or_default();
-        let ends = |rest: &str| !rest.starts_with(char::is_alphanumeric);
-        let is_continued = before.ends_with([':', '/', '.', ',']);
-        if let Some(minutes) = behind.strip_prefix(':').and_then(|behind| behind.get(..2))
-            && digits <= 2
-            && !is_continued
-            && minutes.bytes().all(|byte| byte.is_ascii_digit())
-            && minutes < "60"
-            && behind.get(3..).is_some_and(|after| ends(after) && !after.starts_with(':'))
-        {
-            let words = match minutes.strip_prefix('0') {
-                Some("0") => format!("{number} o'clock"),
-                Some(minute) => format!("{number} oh {minute}"),
-                None => format!("{number} {minutes}"),
-            };
-            self.push(&words, at);
-            return digits + 3;
-        }
-        if let Some(rest) = behind.strip_prefix('/')
-            && !is_continued
-            && let Some(words) = fraction(number, rest)
-        {
-            let is_mixed = before.ends_with(' ')
-                && before.trim_end().ends_with(|last: char| last.is_ascii_digit());
-            self.push(if is_mixed { "and " } else { "" }, at);
-            self.push(&words, at);
-            return digits + 1 + self::digits(rest);
-        }
-        // "1,000" and "10.005" are one number.
-        let digit = |last: char| last.is_ascii_digit();
-        let is_part = before.strip_suffix([',', '.']).is_some_and(|before| before.ends_with(digit));
-        if digits > MAX_DIGITS || (digits > 2 && number.starts_with('0') && !is_part) {
-            for (offset, digit) in number.char_indices() {
-                self.push(digit.encode_utf8(&mut [0; 4]), at + offset);
-                self.push(" ", at + offset);
-            }
-            return digits;
-        }
-        self.push(number, at);
-        let unit = UNITS.iter().find_map(|(unit, words)| {
-            let spaces = behind.len() - behind.trim_start_matches(' ').len();
-            let after = behind.get(spaces..)?.strip_prefix(unit)?;
-            // "5 ft" is a unit, "5 ms" too; "5 feet" is not "5 f".
-            (spaces <= 1 && ends(after)).then_some((spaces + unit.len(), words))
-        });
-        let Some((length, words)) = unit else { return digits };
-        self.push(words, at + digits);
-        digits + length
-    }
-
     /// A character that is not part of a longer form.
     fn character(&mut self, before: &str, first: char, at: usize) {
         let run = before.chars().rev().take(MAX_RUN).filter(|c| *c == first).count();
         match first {
-            letter if letter.is_alphabetic() && run == MAX_RUN => {}
+            first if run == MAX_RUN && !first.is_ascii_digit() => {}
             // The library would make it a symbol inside the word.
             ':' if before.ends_with(|last: char| last.is_ascii_digit()) => self.push(" ", at),
             '’' | '‘' | '`' | '´' => self.push("'", at),
             '“' | '”' | '„' | '«' | '»' => self.push("\"", at),
             '…' => self.push("...", at),
             '–' if before.ends_with(|last: char| last.is_ascii_digit()) => self.push(" to ", at),
-            '–' | '―' => self.push("—", at),
+            '–' | '―' | '—' => self.push("—", at),
             'æ' => self.push("ae", at),
             'Æ' => self.push("Ae", at),
             'œ' => self.push("oe", at),
@@ -178,35 +127,23 @@ impl Normalized {
             'ð' => self.push("th", at),
             'þ' => self.push("th", at),
             'ł' => self.push("l", at),
+            'Ł' => self.push("L", at),
             // Brackets would be the library's markup, the others are Markdown's.
-            '*' | '_' | '~' | '^' | '|' | '\\' | '<' | '>' | '{' | '}' | '[' | ']' => {
+            '*' | '_' | '~' | '^' | '|' | '\\' | '<' | '>' | '{' | '}' | '[' | ']' | '#' | '$' => {
                 self.push(" ", at);
             }
-            // The library has one space between words.
-            space if space.is_whitespace() => {
-                if !self.text.ends_with(' ') {
-                    self.push(" ", at);
-                }
-            }
+            space if space.is_whitespace() => self.push(" ", at),
             control if control.is_control() => {}
             letter if letter.is_ascii() => self.push(letter.encode_utf8(&mut [0; 4]), at),
-            // An accent is a mark behind its letter in the decomposed form.
+            mark if unicode_normalization::char::is_combining_mark(mark) => {}
+            // An accent is a mark behind its letter in the decomposed form. Other scripts and
+            // emojis, which take the library most time, have no sound.
             letter => {
-                let mut parts = std::iter::once(letter).nfd();
-                let base = parts.next().unwrap_or(letter);
-                let base = if base.is_ascii() { base } else { letter };
-                let is_mark = unicode_normalization::char::is_combining_mark(letter);
-                if !is_mark {
-                    self.push(base.encode_utf8(&mut [0; 4]), at);
-                }
+                let base = std::iter::once(letter).nfd().next().filter(char::is_ascii);
+                self.push(base.unwrap_or(' ').encode_utf8(&mut [0; 4]), at);
             }
         }
     }
-}
-
-/// Number of digits at the begin.
-fn digits(text: &str) -> usize {
-    text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
 /// Length and words of an abbreviation at the begin.
@@ -214,36 +151,77 @@ fn abbreviation(before: &str, rest: &str) -> Option<(usize, &'static str)> {
     if rest.starts_with("St.") {
         // "Baker St." or "St. Anne".
         let last = before.split_whitespace().next_back();
-        let follows_name = last.is_some_and(|word| word.starts_with(char::is_uppercase));
+        let is_name = |word: &str| {
+            word.starts_with(|first: char| first.is_uppercase() || first.is_ascii_digit())
+        };
+        let follows_name = last.is_some_and(is_name);
         return Some((3, if follows_name { "Street" } else { "Saint" }));
+    }
+    if rest.starts_with("No. ") && rest.get(4..)?.starts_with(|next: char| next.is_ascii_digit()) {
+        return Some((3, "Number"));
     }
     let found = ABBREVIATIONS.iter().find(|(short, _)| rest.starts_with(short));
     found.map(|(short, words)| (short.len(), *words))
 }
 
-/// The words of a fraction whose denominator begins `rest`.
-fn fraction(numerator: &str, rest: &str) -> Option<String> {
-    let length = digits(rest);
-    let after = rest.get(length..)?;
-    // A date ("1/2/1999") is no fraction.
-    if after.starts_with(|next: char| next.is_alphanumeric() || next == '/') {
-        return None;
-    }
-    let name = match rest.get(..length)? {
-        "2" => "half",
-        "3" => "third",
-        "4" => "quarter",
-        "5" => "fifth",
-        "6" => "sixth",
-        "8" => "eighth",
-        "10" => "tenth",
+/// Length and words of a symbol, or of a mark of a markup language, at the begin.
+fn symbol(before: &str, rest: &str) -> Option<(usize, &'static str)> {
+    let first = rest.chars().next()?;
+    let after = rest.get(first.len_utf8()..)?;
+    let follows_number = before.ends_with(|last: char| last.is_ascii_digit());
+    let words = match first {
+        '<' if after.starts_with(|next: char| next.is_ascii_alphabetic() || next == '/') => {
+            let end = after.find(['<', '>']).filter(|end| *end < MAX_TAG)?;
+            return after.get(end..)?.starts_with('>').then_some((end + 2, " "));
+        }
+        '#' if after.starts_with(|next: char| next.is_ascii_digit()) => "number ",
+        '=' if !before.ends_with('=') && !after.starts_with('=') => " equals ",
+        '×' => " times ",
+        '÷' => " divided by ",
+        '±' => " plus or minus ",
+        '½' if follows_number => " and one half",
+        '⅓' if follows_number => " and one third",
+        '⅔' if follows_number => " and two thirds",
+        '¼' if follows_number => " and one quarter",
+        '¾' if follows_number => " and three quarters",
+        '½' => "one half",
+        '⅓' => "one third",
+        '⅔' => "two thirds",
+        '¼' => "one quarter",
+        '¾' => "three quarters",
         _ => return None,
     };
-    Some(match numerator {
-        "1" => format!("one {name}"),
-        _ if name == "half" => format!("{numerator} halves"),
-        _ => format!("{numerator} {name}s"),
-    })
+    Some((first.len_utf8(), words))
+}
+
+/// Length and words of a Roman number to 39 behind a name: "Henry VIII", "Part II".
+fn roman(before: &str, rest: &str) -> Option<(usize, String)> {
+    let length = rest.bytes().take_while(|byte| b"IVX".contains(byte)).count();
+    let after = rest.get(length..)?;
+    let name = before.strip_suffix(' ')?.split_whitespace().next_back()?;
+    if length < 2
+        || after.starts_with(char::is_alphanumeric)
+        || !name.starts_with(char::is_uppercase)
+    {
+        return None;
+    }
+    let digits = rest.get(..length)?;
+    let tens = digits.bytes().take_while(|byte| *byte == b'X').count();
+    let ones = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"];
+    let number = tens * 10 + ones.iter().position(|ones| *ones == &digits[tens..])?;
+    if tens > 3 || name.chars().all(char::is_uppercase) {
+        return None;
+    }
+    if COUNTED.contains(&name) {
+        return Some((length, number.to_string()));
+    }
+    let ending = match (number / 10, number % 10) {
+        (tens, 1) if tens != 1 => "st",
+        (tens, 2) if tens != 1 => "nd",
+        (tens, 3) if tens != 1 => "rd",
+        _ => "th",
+    };
+    Some((length, format!("the {number}{ending}")))
 }
 
 #[cfg(test)]
@@ -261,9 +239,23 @@ mod tests {
             ("25 °C at 90km/h", "25 degrees Celsius at 90 kilometers per hour"),
             ("agent 007, 1234567890123", "agent 0 0 7 , 1 2 3 4 5 6 7 8 9 0 1 2 3 "),
             ("1,000,000 men, 5,050 or 10.005", "1,000,000 men, 5,050 or 10.005"),
+            ("1,5 or 10,00 or 2,3,4", "1, 5 or 10, 00 or 2, 3, 4"),
+            ("$5.5, $1.5M, €0,50, 3€, 2,50 £", "$5.50, $1.5 million, €0.50, €3, £2.50"),
+            ("¥500, ₹1, ₿2, $, $x", "500 yen, 1 rupee, 2 bitcoins, , x"),
+            ("30.11.2026, 2026-11-30", "30 11 2026, 2026 11 30"),
+            ("5-10 men, 555-1234, 10.0.0.1.", "5 to 10 men, 555 1234, 10 0 0 1."),
+            ("3GHz, 1990s, 2nd, 3D, 10am, 9:05pm", "3 GHz, 1990s, 2nd, 3 D, 10 A M, 9 oh 5 P M"),
+            ("½ cup, 2¾ cups", "one half cup, 2 and three quarters cups"),
+            ("King Aldric VIII, World War II", "King Aldric the 8th, World War 2"),
+            ("Chapter IV, I XI, the XII, Louis XXI", "Chapter 4, I XI, the XII, Louis the 21st"),
+            ("5th St. near No. 5, Lvl. 3", "5th Street near Number 5, Level 3"),
+            ("a = b == c, #5 # 3×4", "a equals b == c, number 5 3 times 4"),
+            ("<break time=\"1s\"/>hello <b>you</b> <3 a<b", "hello you 3 a b"),
+            ("Привет 你好 😀😀 there$$$$$$$$", "there"),
+            ("?????????? -----------", "??? ---"),
             ("pages 5–7", "pages 5 to 7"),
-            ("naïve Zoë, Łódź, smørrebrød", "naive Zoe, Łodz, smorrebrod"),
-            ("“Wait…” it’s", "\"Wait...\" it's"),
+            ("naïve Zoë, Łódź, smørrebrød", "naive Zoe, Lodz, smorrebrod"),
+            ("“Wait…” it’s — so", "\"Wait...\" it's — so"),
             ("*so* **bold** [a](b)", " so  bold  a (b)"),
             ("Noooooooo\tway\u{7}", "Nooo way"),
         ] {

@@ -67,7 +67,9 @@ impl Config {
                 sound: scale("noise_scale", 0.667, 2.0)?,
                 durations: scale("noise_w", 0.8, 2.0)?,
             },
-            length: scale("length_scale", 1.0, 4.0)?.max(0.1),
+            length: Some(scale("length_scale", 1.0, 4.0)?)
+                .filter(|length| *length >= 0.1)
+                .ok_or("length_scale is less than 0.1")?,
             language: text("/espeak/voice").unwrap_or_default().to_owned(),
             has_letters: text("/phoneme_type") == Some("text"),
         })
@@ -111,6 +113,7 @@ mod tests {
             (json("").replace("[14, 15]", "7"), "'a'"),
             (json(r#", "inference": {"noise_w": -1}"#), "noise_w"),
             (json(r#", "inference": {"length_scale": 1e30}"#), "length_scale"),
+            (json(r#", "inference": {"length_scale": 0}"#), "length_scale"),
         ] {
             let error = parse(&wrong).unwrap_err();
             assert!(error.contains(reason), "{error}");

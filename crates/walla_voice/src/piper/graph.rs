@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 
+use super::config::Config;
 use super::decoder::Level;
 use crate::onnx;
 
@@ -30,6 +31,8 @@ pub(super) struct Layout {
     /// Places at which stage A can be divided.
     pub places: Vec<Vec<String>>,
     pub has_speakers: bool,
+    /// Number of symbols, and of speakers. `None`: not known.
+    rows: [Option<i64>; 2],
 }
 
 /// Names of values.
@@ -46,6 +49,25 @@ impl Layout {
         let model = ModelProto::parse_buf(bytes).map_err(|error| error.to_string())?;
         let graph = model.graph.ok_or("it has no graph")?;
         Graph::new(&graph)?.layout()
+    }
+
+    /// Checks that the settings are those of the network.
+    pub(super) fn check(&self, config: &Config) -> Result<(), String> {
+        let [symbols, speakers] = self.rows;
+        let largest = config.symbols.values().flatten().max().map_or(0, |id| i64::from(*id));
+        if let Some(count) = symbols.filter(|count| *count <= largest) {
+            return Err(format!(
+                "its settings are of another voice: {count} symbols, and phoneme_id_map has {largest}"
+            ));
+        }
+        let named = i64::from(config.speakers);
+        let speakers = if self.has_speakers { speakers } else { Some(1) };
+        match speakers.filter(|count| *count < named) {
+            Some(count) => Err(format!(
+                "its settings are of another voice: {count} speakers, and num_speakers is {named}"
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -106,7 +128,17 @@ impl<'a> Graph<'a> {
             flow_context,
             places,
             has_speakers: inputs().any(|input| input == "sid"),
+            rows: ["input", "sid"].map(|input| self.rows(input)),
         })
+    }
+
+    /// Rows of the table whose rows an input names.
+    fn rows(&self, input: &str) -> Option<i64> {
+        let is_table = |node: &&NodeProto| {
+            op_type(node) == "Gather" && node.input.get(1).is_some_and(|rows| rows == input)
+        };
+        let table = self.graph.node.iter().find(is_table)?;
+        self.dims(table.input.first()?)?.first().copied()
     }
 
     /// Outputs of the nodes of a type.

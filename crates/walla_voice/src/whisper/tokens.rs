@@ -11,6 +11,10 @@ use crate::onnx;
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_TOKENS: usize = 1 << 20;
+/// Tokens of times, every 20 ms from 0 to 30 s, behind all others.
+const TIMES: usize = 1501;
+/// Vocabularies are padded to multiples of this or more.
+const PADDING: usize = 64;
 /// Bytes of tokens that are not written: Whisper has them for noise (`[BLANK_AUDIO]`, `(wind)`).
 const NOTES: &[u8] = b"[](){}*#_\xe2\x99";
 
@@ -20,6 +24,8 @@ pub(super) struct Tokens {
     bytes: Vec<Vec<u8>>,
     /// Whether a token may be written.
     is_text: Vec<bool>,
+    /// Number of all tokens in the file.
+    count: usize,
     /// A space alone.
     space: Option<i32>,
     pub start: i32,
@@ -68,6 +74,8 @@ impl Tokens {
             let token = special.get(content).copied();
             token.ok_or_else(|| format!("it has no token {content}: is it Whisper's?"))
         };
+        let of_special = special.values().map(|id| *id as usize + 1).max().unwrap_or(0);
+        let count = bytes.len().max(of_special);
         let end = find("<|endoftext|>")?;
         let start = find("<|startoftranscript|>")?;
         let transcribe = find("<|transcribe|>")?;
@@ -89,7 +97,15 @@ impl Tokens {
         if let Some(is_text) = is_text.get_mut(end as usize) {
             *is_text = true;
         }
-        Ok(Self { bytes, is_text, space, start, end, transcribe, no_timestamps, languages })
+        Ok(Self { bytes, is_text, count, space, start, end, transcribe, no_timestamps, languages })
+    }
+
+    /// Whether a network with as many tokens can have these.
+    pub(super) fn is_vocabulary_of(&self, tokens: usize) -> bool {
+        // Those of times are not in the file, and a vocabulary can be padded to a multiple.
+        let with_times = self.no_timestamps as usize + 1 + TIMES;
+        let is_padded = tokens > self.count && tokens.is_multiple_of(PADDING);
+        tokens == self.count || tokens == with_times || is_padded
     }
 
     /// Tokens before the text.

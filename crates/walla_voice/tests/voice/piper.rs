@@ -116,6 +116,24 @@ fn any_text_can_be_spoken() {
 }
 
 #[test]
+fn settings_of_another_voice_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = tiny::voice(folder.path());
+    for (from, to, reason) in [
+        ("[3]", "[128]", "128 symbols, and phoneme_id_map has 128"),
+        ("{\"audio\"", "{\"num_speakers\": 2, \"audio\"", "1 speakers, and num_speakers is 2"),
+    ] {
+        let settings = tiny::settings();
+        assert!(settings.contains(from));
+        let settings = settings.replace(from, to);
+        std::fs::write(path.with_added_extension("json"), settings).unwrap();
+        let error = Piper::load(&path, PiperOptions::default()).unwrap_err();
+        assert!(matches!(&error, VoiceError::Model { .. }));
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn damaged_files_are_errors() {
     let loaded = damage(&tiny::network(), &tiny::settings(), 0, 2000);
     assert!(loaded > 100, "{loaded} damages were harmless");

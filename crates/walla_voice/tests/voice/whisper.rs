@@ -65,3 +65,18 @@ fn damaged_models_are_errors() {
     let missing = Whisper::load(&folder, WhisperOptions::default());
     assert!(matches!(missing, Err(VoiceError::File { .. })));
 }
+
+#[test]
+fn a_tokenizer_of_another_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = tiny_whisper::whisper(folder.path());
+    let path = folder.join("tokenizer.json");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let id = json["model"]["vocab"].as_object().unwrap().len();
+    json["model"]["vocab"]["more"] = id.into();
+    std::fs::write(&path, json.to_string()).unwrap();
+    let whisper = Whisper::load(&folder, WhisperOptions::default()).unwrap();
+    let error = recognize(&whisper, &[0.1; 16_000]).unwrap_err();
+    assert!(error.to_string().contains("another model"), "{error}");
+}

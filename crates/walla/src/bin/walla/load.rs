@@ -151,6 +151,25 @@ pub async fn until_done<T>(engine: &Engine, work: impl Future<Output = T>) -> T 
     result
 }
 
+/// From now on, waits until the process is asked to end: by Ctrl-C, or by SIGTERM, as services are.
+#[cfg(all(unix, any(feature = "remote", feature = "voice")))]
+pub fn asked_to_end() -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        }
+    })
+}
+
+#[cfg(all(not(unix), any(feature = "remote", feature = "voice")))]
+pub fn asked_to_end() -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
+    Ok(tokio::signal::ctrl_c())
+}
+
 /// Runs a verb on this thread.
 pub fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

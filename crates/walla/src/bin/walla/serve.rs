@@ -64,7 +64,7 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         let ways = crate::chat::WAYS_OUT;
         return Err(format!("the model cannot chat: {state}; {ways}").into());
     }
-    let asked_to_end = asked_to_end()?;
+    let asked_to_end = load::asked_to_end()?;
     note!("walla: {} on http://{address}/v1", options.model);
     let served = async {
         tokio::select! {
@@ -73,25 +73,6 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         }
     };
     Ok(load::until_done(&engine, served).await?)
-}
-
-/// From now on, waits until the process is asked to end: by Ctrl-C, or by SIGTERM, as services are.
-#[cfg(unix)]
-fn asked_to_end() -> io::Result<impl Future<Output = io::Result<()>>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
-        }
-    })
-}
-
-#[cfg(not(unix))]
-fn asked_to_end() -> io::Result<impl Future<Output = io::Result<()>>> {
-    Ok(tokio::signal::ctrl_c())
 }
 
 /// The name of a model: its file's, without the ending.

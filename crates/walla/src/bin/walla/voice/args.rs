@@ -14,10 +14,11 @@ pub struct Speak {
     /// ONNX file of a Piper voice, next to its settings FILE.json
     #[arg(long, value_name = "FILE")]
     pub voice: PathBuf,
-    /// WAV file to write
+    /// WAV file to write; `-` writes it to standard output while it is made
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Write the times of the mouth's shapes, words and phonemes to a file, in seconds as JSON
+    /// Write the times of the mouth's shapes, words and phonemes to a file, in seconds as JSON;
+    /// `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub visemes: Option<PathBuf>,
     /// Speed relative to the voice's own, from 0.25 to 4
@@ -33,7 +34,7 @@ pub struct Speak {
 
 #[derive(Debug, Args)]
 pub struct Transcribe {
-    /// WAV file
+    /// WAV file; `-` is standard input
     pub file: PathBuf,
     /// Folder of a Whisper model, as tools/voice/whisper.py writes it
     #[arg(long, value_name = "FOLDER")]

@@ -14,7 +14,7 @@ use super::{per_second, processor_time};
 use crate::Failure;
 use crate::input;
 use crate::note::note;
-use crate::output::Target;
+use crate::output::{Output, Target};
 
 /// A text that gives no sound.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,11 @@ pub fn run(arguments: &Speak) -> Result<(), Failure> {
     if visemes.as_ref() == Some(out) {
         return Err(SameFile.into());
     }
-    let target = |path: &Path| Target::new(path, &[voice]);
+    // `None`: standard output.
+    let target = |path: &Path| match path == Path::new("-") {
+        true => Ok(None),
+        false => Target::new(path, &[voice]).map(Some),
+    };
     let (target, times) = (target(out)?, visemes.as_deref().map(target).transpose()?);
     let text = match arguments.text.as_str() {
         "-" => input::standard_input()?,
@@ -42,15 +46,23 @@ pub fn run(arguments: &Speak) -> Result<(), Failure> {
     };
     let voice = Piper::load(voice, PiperOptions::default())?;
     let rate = voice.sample_rate();
-    let mut output = target.create()?;
-    let mut writer = Writer::new(&output.file, rate).map_err(|error| target.failed(&*error))?;
+    let output = target.as_ref().map(Target::create).transpose()?;
+    let failed = |error: Failure| match &target {
+        Some(target) => target.failed(&*error),
+        None => error,
+    };
+    let mut writer = match &output {
+        Some(output) => Writer::new(&output.file, rate),
+        None => Writer::stream(rate),
+    }
+    .map_err(failed)?;
     let mut timing = Timing::default();
     let begin = processor_time();
     let mut utterance = voice.begin(&text, &options)?;
     let mut samples = Vec::new();
     loop {
         let step = utterance.step(&mut samples)?;
-        writer.write(&samples).map_err(|error| target.failed(&*error))?;
+        writer.write(&samples).map_err(failed)?;
         samples.clear();
         match step {
             Step::Planned(part) if times.is_some() => timing.append(part),
@@ -62,12 +74,16 @@ pub fn run(arguments: &Speak) -> Result<(), Failure> {
     if length.is_zero() {
         return Err(Silent.into());
     }
-    writer.finish().map_err(|error| target.failed(&error))?;
-    output.finish().map_err(|error| target.failed(&error))?;
-    if let Some(target) = times {
-        output = target.create()?;
-        write_times(&output.file, &text, &timing, rate).map_err(|error| target.failed(&error))?;
-        output.finish().map_err(|error| target.failed(&error))?;
+    writer.finish().map_err(|error| failed(error.into()))?;
+    output.map_or(Ok(()), Output::finish).map_err(|error| failed(error.into()))?;
+    match times {
+        None => {}
+        Some(None) => write_times(std::io::stdout().lock(), &text, &timing, rate)?,
+        Some(Some(target)) => {
+            let output = target.create()?;
+            let written = write_times(&output.file, &text, &timing, rate);
+            written.and_then(|()| output.finish()).map_err(|error| target.failed(&error))?;
+        }
     }
     let (seconds, share) = (length.as_secs_f64(), per_second(begin, length));
     note!("walla: {seconds:.1} s of sound, {share:.3} s of processor time for each");

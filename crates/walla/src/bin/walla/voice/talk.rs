@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -76,21 +76,39 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
         has_times: arguments.times,
         is_raw: target.is_none(),
     };
-    let result = tokio::select! {
-        result = load::until_done(&engine, conversation.go_on(mouth)) => result,
-        // The output has failed.
-        () = played.ended.notified() => Ok(()),
+    let asked_to_end = load::asked_to_end()?;
+    let conversation = async {
+        tokio::select! {
+            result = conversation.go_on(mouth) => result.map(|()| Ended::Input),
+            () = played.ended.notified() => Ok(Ended::Output),
+            asked = asked_to_end => Ok(asked.map(|()| Ended::Asked)?),
+        }
     };
+    let ended = load::until_done(&engine, conversation).await;
     played.stops.store(true, Ordering::Relaxed);
     let output = player.join().map_err(|_| "the thread of the output panicked")?;
-    result?;
-    let output = output?;
-    // Only after a conversation that has not failed: a file may be long.
-    recorder.join().map_err(|_| "the thread of the input panicked")??;
-    if let (Some(output), Some(target)) = (output, target) {
+    match &ended {
+        // A file may be long.
+        Ok(Ended::Input) => recorder.join().map_err(|_| "the thread of the input panicked")??,
+        Ok(Ended::Output | Ended::Asked) => {}
+        // Nobody reads the texts any more. The sound is kept.
+        Err(error) if crate::is_broken_pipe(&**error) => {}
+        Err(_) => return ended.map(drop),
+    }
+    if let (Some(output), Some(target)) = (output?, target) {
         output.finish().map_err(|error| target.failed(&error))?;
     }
-    Ok(())
+    ended.map(drop)
+}
+
+/// Why a conversation has ended.
+enum Ended {
+    /// The player's voice has ended.
+    Input,
+    /// The output has failed.
+    Output,
+    /// The user ends the program.
+    Asked,
 }
 
 /// State of the output, for latencies and its end.
@@ -208,7 +226,7 @@ impl Conversation {
 
 /// Where the player's voice comes from.
 enum Source {
-    File(Box<Sound<BufReader<File>>>),
+    File(Box<Sound>),
     /// Standard input: 16-bit samples, mono, little-endian, of this rate.
     Raw(u32),
 }
@@ -287,8 +305,7 @@ fn stream(
     rate: u32,
     played: &Played,
 ) -> Result<(), Failure> {
-    let mut writer = file.map(|file| Writer::new(file, rate)).transpose()?;
-    let mut raw = std::io::stdout();
+    let mut writer = file.map_or_else(|| Ok(Writer::raw(rate)), |file| Writer::new(file, rate))?;
     let mut block = vec![0.0_f32; (BLOCK.as_secs_f64() * f64::from(rate)) as usize];
     let mut next = Instant::now();
     while !played.stops.load(Ordering::Relaxed) {
@@ -297,20 +314,9 @@ fn stream(
         {
             first.get_or_insert_with(Instant::now);
         }
-        match &mut writer {
-            Some(writer) => writer.write(&block)?,
-            None => {
-                let sample = |sample: &f32| ((sample * 32_767.0) as i16).to_le_bytes();
-                let bytes: Vec<[u8; 2]> = block.iter().map(sample).collect();
-                raw.write_all(bytes.as_flattened())?;
-                raw.flush()?;
-            }
-        }
+        writer.write(&block)?;
         next += BLOCK;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    if let Some(writer) = writer {
-        writer.finish()?;
-    }
-    Ok(())
+    Ok(writer.finish()?)
 }

@@ -87,11 +87,7 @@ struct Listener {
 
 impl Listener {
     /// Hears all of a file.
-    fn hear(
-        &mut self,
-        sound: &mut Sound<impl std::io::Read>,
-        mut microphone: Microphone,
-    ) -> Result<(), Failure> {
+    fn hear(&mut self, sound: &mut Sound, mut microphone: Microphone) -> Result<(), Failure> {
         let all = microphone.room();
         // At most a second that the ear has not heard: few utterances begin in it.
         let max_ahead = (sound.rate() as usize).min(all / 2);

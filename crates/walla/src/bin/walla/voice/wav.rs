@@ -1,7 +1,7 @@
-//! WAV files: bounded reading of any of them as mono, and writing.
+//! WAV files and streams: bounded reading of any of them as mono, and writing.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +9,11 @@ use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
 
 /// Rates that the ear takes.
 const RATES: std::ops::RangeInclusive<u32> = 4_000..=384_000;
+/// Lengths in headers of streams whose length was not known, as ffmpeg and sox write them.
+const UNKNOWN: [std::ops::RangeInclusive<u32>; 2] =
+    [0x7FFF_0000..=0x7FFF_FFFF, 0xFFFF_0000..=0xFFFF_FFFF];
+/// Most bytes of other chunks before the sound.
+const MAX_HEADER: usize = 1 << 20;
 /// Most samples of a file that is written: its lengths are numbers of 32 bits.
 const MAX_SAMPLES: u64 = (u32::MAX as u64 - 64) / 2;
 
@@ -59,26 +64,38 @@ impl WavError {
     }
 }
 
+type Input = Box<dyn Read + Send>;
+
 /// A WAV file that is being read.
-pub struct Sound<R> {
+pub struct Sound {
     path: PathBuf,
-    reader: WavReader<R>,
+    reader: WavReader<Input>,
     spec: WavSpec,
     /// Samples so far.
     read: u64,
+    /// A stream whose length its header does not have.
+    is_stream: bool,
 }
 
-impl Sound<BufReader<File>> {
-    /// Opens a file and reads its header.
+impl Sound {
+    /// Opens a file, or standard input if it is `-`, and reads its header.
     pub fn open(path: &Path) -> Result<Self, WavError> {
+        if path == Path::new("-") {
+            return Self::new(Box::new(BufReader::new(io::stdin())), Path::new("standard input"));
+        }
         let file = File::open(path);
         let file = file.map_err(|source| WavError::File { path: path.to_owned(), source })?;
-        Self::new(BufReader::new(file), path)
+        Self::new(Box::new(BufReader::new(file)), path)
     }
-}
 
-impl<R: Read> Sound<R> {
-    fn new(input: R, path: &Path) -> Result<Self, WavError> {
+    fn new(mut input: Input, path: &Path) -> Result<Self, WavError> {
+        let failed = |error| WavError::of(path, hound::Error::IoError(error));
+        let (header, is_stream) = header(&mut input).map_err(failed)?;
+        if header.starts_with(b"RF64") {
+            let reason = "it is an RF64 file, which may be longer: divide or convert it";
+            return Err(WavError::Damaged { path: path.to_owned(), reason });
+        }
+        let input: Input = Box::new(io::Cursor::new(header).chain(input));
         let reader = WavReader::new(input).map_err(|error| WavError::of(path, error))?;
         let spec = reader.spec();
         let path = path.to_owned();
@@ -92,7 +109,7 @@ impl<R: Read> Sound<R> {
         if reader.duration() == 0 {
             return Err(WavError::Empty { path });
         }
-        Ok(Self { path, reader, spec, read: 0 })
+        Ok(Self { path, reader, spec, read: 0, is_stream })
     }
 
     /// Samples per second.
@@ -112,14 +129,15 @@ impl<R: Read> Sound<R> {
             if self.read == u64::from(self.reader.duration()) {
                 break;
             }
-            let sample = self.frame().map_err(|error| match WavError::of(&self.path, error) {
-                WavError::Damaged { path, .. } => {
+            match self.frame().map_err(|error| WavError::of(&self.path, error)) {
+                Ok(sample) => out.push(sample),
+                Err(WavError::Damaged { .. }) if self.is_stream => break,
+                Err(WavError::Damaged { path, .. }) => {
                     let expected = u64::from(self.reader.duration());
-                    WavError::Cut { path, found: self.read, expected }
+                    return Err(WavError::Cut { path, found: self.read, expected });
                 }
-                error => error,
-            })?;
-            out.push(sample);
+                Err(error) => return Err(error),
+            }
             self.read += 1;
         }
         Ok(())
@@ -143,11 +161,53 @@ impl<R: Read> Sound<R> {
     }
 }
 
-/// A WAV file that is being written: 16 bits, mono.
+/// The bytes to the begin of the sound, of a WAV file of any length; and whether its header does
+/// not know the length. It has the longest one then. The bytes of other files are what was read.
+fn header(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
+    let (mut bytes, mut align) = (Vec::new(), 1);
+    let mut next = |bytes: &mut Vec<u8>, count: usize| -> io::Result<bool> {
+        let before = bytes.len();
+        input.by_ref().take(count as u64).read_to_end(bytes)?;
+        Ok(bytes.len() == before + count)
+    };
+    if !next(&mut bytes, 12)? || !bytes.starts_with(b"RIFF") {
+        return Ok((bytes, false));
+    }
+    while bytes.len() < MAX_HEADER && next(&mut bytes, 8)? {
+        let Some((rest, [a, b, c, d])) = bytes.split_last_chunk::<4>() else { break };
+        let length = u32::from_le_bytes([*a, *b, *c, *d]);
+        if rest.ends_with(b"data") {
+            let is_unknown = UNKNOWN.iter().any(|range| range.contains(&length));
+            if let Some(end) = bytes.last_chunk_mut::<4>().filter(|_| is_unknown) {
+                // The reader takes whole samples of all channels only.
+                *end = (u32::MAX - u32::MAX % align).to_le_bytes();
+            }
+            return Ok((bytes, is_unknown));
+        }
+        let is_format = rest.ends_with(b"fmt ");
+        let content = bytes.len();
+        // Chunks have an even length.
+        let length = length as usize + length as usize % 2;
+        if length > MAX_HEADER || !next(&mut bytes, length)? {
+            break;
+        }
+        if let (true, Some(&[a, b])) = (is_format, bytes.get(content + 12..content + 14)) {
+            align = u32::from(u16::from_le_bytes([a, b])).max(1);
+        }
+    }
+    Ok((bytes, false))
+}
+
+/// Sound that is being written: 16 bits, mono.
 pub struct Writer<'a> {
-    writer: WavWriter<BufWriter<&'a File>>,
+    to: To<'a>,
     rate: u32,
     written: u64,
+}
+
+enum To<'a> {
+    File(Box<WavWriter<BufWriter<&'a File>>>),
+    Stream(io::Stdout),
 }
 
 impl<'a> Writer<'a> {
@@ -156,18 +216,49 @@ impl<'a> Writer<'a> {
         let sample_format = SampleFormat::Int;
         let spec = WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 16, sample_format };
         let writer = WavWriter::new(BufWriter::new(file), spec)?;
-        Ok(Self { writer, rate, written: 0 })
+        Ok(Self { to: To::File(Box::new(writer)), rate, written: 0 })
+    }
+
+    /// Samples alone on standard output.
+    pub fn raw(rate: u32) -> Self {
+        Self { to: To::Stream(io::stdout()), rate, written: 0 }
+    }
+
+    /// A WAV file of unknown length on standard output.
+    pub fn stream(rate: u32) -> Result<Self, crate::Failure> {
+        let mut header = Vec::with_capacity(44);
+        header.extend(b"RIFF\xff\xff\xff\xffWAVEfmt ");
+        // Length of the format, integers, one channel.
+        header.extend([16, 0, 0, 0, 1, 0, 1, 0]);
+        header.extend(rate.to_le_bytes());
+        header.extend((2 * rate).to_le_bytes());
+        // Bytes and bits of a sample.
+        header.extend([2, 0, 16, 0]);
+        header.extend(b"data\xff\xff\xff\xff");
+        io::stdout().write_all(&header)?;
+        Ok(Self::raw(rate))
     }
 
     /// Appends samples from -1 to 1.
     pub fn write(&mut self, samples: &[f32]) -> Result<(), crate::Failure> {
-        if self.written + samples.len() as u64 > MAX_SAMPLES {
-            return Err(WavError::TooLong { rate: self.rate.into() }.into());
-        }
-        for sample in samples {
-            self.writer.write_sample((sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16)?;
-        }
+        let sample = |sample: &f32| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16;
+        let samples = samples.iter().map(sample);
         self.written += samples.len() as u64;
+        match &mut self.to {
+            To::File(_) if self.written > MAX_SAMPLES => {
+                return Err(WavError::TooLong { rate: self.rate.into() }.into());
+            }
+            To::File(writer) => {
+                for sample in samples {
+                    writer.write_sample(sample)?;
+                }
+            }
+            To::Stream(out) => {
+                let bytes: Vec<[u8; 2]> = samples.map(i16::to_le_bytes).collect();
+                out.write_all(bytes.as_flattened())?;
+                out.flush()?;
+            }
+        }
         Ok(())
     }
 
@@ -178,7 +269,10 @@ impl<'a> Writer<'a> {
 
     /// Completes the header.
     pub fn finish(self) -> Result<(), hound::Error> {
-        self.writer.finalize()
+        match self.to {
+            To::File(writer) => writer.finalize(),
+            To::Stream(_) => Ok(()),
+        }
     }
 }
 
@@ -210,7 +304,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Vec<f32>, WavError> {
-        let mut sound = Sound::new(bytes, Path::new("a.wav"))?;
+        let mut sound = Sound::new(Box::new(Cursor::new(bytes.to_owned())), Path::new("a.wav"))?;
         let mut samples = Vec::new();
         loop {
             let before = samples.len();
@@ -250,6 +344,24 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_ends_with_its_bytes() {
+        for (bits, format, channels) in [(16, SampleFormat::Int, 1), (24, SampleFormat::Int, 6)] {
+            let whole = file(bits, format, channels);
+            let samples = read(&whole).unwrap();
+            let data = whole.windows(4).position(|it| it == b"data").unwrap() + 4;
+            let frame = usize::from(channels * bits / 8);
+            for length in [u32::MAX, u32::MAX - 40, 0x7FFF_FFFF, 0x7FFF_FFDB] {
+                let mut stream = whole.clone();
+                stream[data..data + 4].copy_from_slice(&length.to_le_bytes());
+                assert_eq!(read(&stream).unwrap(), samples);
+                // In the middle of a sample.
+                let cut = &stream[..stream.len() - frame / 2];
+                assert_eq!(read(cut).unwrap(), samples[..99]);
+            }
+        }
+    }
+
+    #[test]
     fn each_damage_is_an_error_or_sound() {
         for whole in [file(16, SampleFormat::Int, 2), file(24, SampleFormat::Int, 6)] {
             let (mut errors, mut sounds) = (0, 0);
@@ -282,7 +394,7 @@ mod tests {
             let mut writer = WavWriter::new(&mut bytes, spec(rate)).unwrap();
             (0..samples).for_each(|_| writer.write_sample(1_i16).unwrap());
             writer.finalize().unwrap();
-            let error = read(&bytes.into_inner()).unwrap_err().to_string();
+            let error = read(bytes.get_ref()).unwrap_err().to_string();
             assert!(error.contains(expected) && error.starts_with("a.wav: "), "{error}");
         }
     }
