@@ -38,7 +38,7 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
 const MAX_RUN: usize = 3;
 /// Longest mark of a markup language: `<break time="1s"/>`.
 const MAX_TAG: usize = 100;
-/// Words before a Roman number that counts things: "Chapter IV" is "chapter four", "Henry IV" a king.
+/// Words before a Roman number that counts: "Chapter IV" is "chapter four", "Henry IV" a king.
 const COUNTED: &[&str] = &[
     "Act", "Book", "Chapter", "Class", "Episode", "Level", "Mark", "Part", "Phase", "Scene",
     "Section", "Stage", "Tier", "Type", "Volume", "War",
