@@ -51,7 +51,7 @@ impl Layout {
         Graph::new(&graph)?.layout()
     }
 
-    /// Checks that the settings are those of the network.
+    /// Checks that the settings belong to the network.
     pub(super) fn check(&self, config: &Config) -> Result<(), String> {
         let [symbols, speakers] = self.rows;
         let largest = config.symbols.values().flatten().max().map_or(0, |id| i64::from(*id));

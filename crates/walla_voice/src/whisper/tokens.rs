@@ -102,7 +102,7 @@ impl Tokens {
 
     /// Whether a network with as many tokens can have these.
     pub(super) fn is_vocabulary_of(&self, tokens: usize) -> bool {
-        // Those of times are not in the file, and a vocabulary can be padded to a multiple.
+        // Tokens of times are not in the file, and a vocabulary can be padded to a multiple.
         let with_times = self.no_timestamps as usize + 1 + TIMES;
         let is_padded = tokens > self.count && tokens.is_multiple_of(PADDING);
         tokens == self.count || tokens == with_times || is_padded

@@ -23,7 +23,7 @@ const UNITS: &[(&str, &str)] = &[
     ("PM", " P M"),
 ];
 
-/// Currencies: the sign, and the words of those that the library does not know.
+/// Signs of currencies, with words if the library does not know the sign.
 const CURRENCIES: &[(char, Option<[&str; 2]>)] = &[
     ('$', None),
     ('€', None),
@@ -86,7 +86,7 @@ impl Normalized {
         let Some((mark, next)) = split_mark(behind) else {
             return digits + self.unit(behind, at + digits);
         };
-        // What the library would read as one number.
+        // The library would read one number.
         let is_chain =
             || follows(&['.']) || split_mark(next.1).is_some_and(|(mark, _)| mark == '.');
         let words = match mark {

@@ -162,7 +162,7 @@ impl Sound {
 }
 
 /// The bytes to the begin of the sound, of a WAV file of any length; and whether its header does
-/// not know the length. It has the longest one then. The bytes of other files are what was read.
+/// not know the length. It has the longest one then. Of other files, all bytes that were read.
 fn header(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     let (mut bytes, mut align) = (Vec::new(), 1);
     let mut next = |bytes: &mut Vec<u8>, count: usize| -> io::Result<bool> {
