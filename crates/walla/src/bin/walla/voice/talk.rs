@@ -91,7 +91,7 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
         // A file may be long.
         Ok(Ended::Input) => recorder.join().map_err(|_| "the thread of the input panicked")??,
         Ok(Ended::Output | Ended::Asked) => {}
-        // Nobody reads the texts any more. The sound is kept.
+        // The reader of the texts has ended. The sound is kept.
         Err(error) if crate::is_broken_pipe(&**error) => {}
         Err(_) => return ended.map(drop),
     }
