@@ -24,11 +24,11 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::engine::VoiceEngine;
 use crate::error::VoiceError;
-use crate::mouth::guarded;
+use crate::guard::{discard, guarded};
 use crate::recognizer::{
     HEARING_RATE, Recognition, RecognizeOptions, SpeechRecognizer, Transcript, VoiceActivity,
 };
-use crate::resample::Resampler;
+use crate::resample::{RATES, Resampler};
 use crate::segments::{Change, SegmentOptions, Segments, samples};
 use crate::timing::duration;
 
@@ -40,8 +40,6 @@ const BLOCKS: usize = 480;
 const MAX_EVENTS: usize = 256;
 /// Utterances that wait for their text.
 const MAX_WAITING: usize = 8;
-/// Rates that a microphone may have.
-const RATES: std::ops::RangeInclusive<u32> = 4_000..=384_000;
 
 /// Settings of an [`Ear`].
 #[derive(Clone, Debug, PartialEq)]
@@ -261,14 +259,15 @@ pub(crate) fn new(
     options: EarOptions,
     engine: VoiceEngine,
 ) -> Result<(Ear, Microphone, Job), VoiceError> {
-    let longest = duration(recognizer.max_samples() as u64, HEARING_RATE);
+    let longest = guarded(|| Ok(recognizer.max_samples()))?;
+    let longest = duration(longest as u64, HEARING_RATE);
     let length = options.segments.max_length;
     if length > longest || length < Duration::from_secs(1) {
         let value = format!("{length:?}");
         let expected = "1 s to the longest recording of the recogniser".to_owned();
         return Err(VoiceError::Option { name: "max_length", value, expected });
     }
-    let frame = activity.frame_samples();
+    let frame = guarded(|| Ok(activity.frame_samples()))?;
     if !(16..=HEARING_RATE as usize).contains(&frame) {
         let value = frame.to_string();
         let (name, expected) = ("frame_samples", "16 to 16,000".to_owned());
@@ -290,8 +289,9 @@ pub(crate) fn new(
     let segments = Segments::new(options.segments.clone());
     let job = Job {
         shared,
-        recognizer,
+        recognizer: Some(recognizer),
         activity,
+        frame,
         options,
         resampler: None,
         samples: Vec::new(),
@@ -309,8 +309,11 @@ pub(crate) fn new(
 #[derive(Debug)]
 pub(crate) struct Job {
     shared: Arc<Shared>,
-    recognizer: Arc<dyn SpeechRecognizer>,
+    /// `None` in its drop alone.
+    recognizer: Option<Arc<dyn SpeechRecognizer>>,
     activity: Box<dyn VoiceActivity>,
+    /// Samples of its frames.
+    frame: usize,
     options: EarOptions,
     /// For the rate of the last block.
     resampler: Option<(u32, Resampler)>,
@@ -361,6 +364,9 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.waker.wake();
+        // Guarded alone: if the drop of the detector panicked too, the process would abort.
+        discard(self.current.take());
+        discard(self.recognizer.take());
     }
 }
 
@@ -392,9 +398,8 @@ impl Job {
         let has_microphone = self.shared.has_microphone.load(Ordering::SeqCst);
         if !has_microphone && self.shared.blocks.is_empty() && self.segments.is_speech() {
             // The rest, less than a frame, belongs to the utterance too.
-            let frame = self.activity.frame_samples();
             if !self.samples.is_empty() {
-                self.samples.resize(frame, 0.0);
+                self.samples.resize(self.frame, 0.0);
             }
             self.frames();
             if self.segments.is_speech() {
@@ -424,9 +429,8 @@ impl Job {
 
     /// Takes all complete frames.
     fn frames(&mut self) {
-        let frame = self.activity.frame_samples();
         let samples = std::mem::take(&mut self.samples);
-        let frames = samples.chunks_exact(frame);
+        let frames = samples.chunks_exact(self.frame);
         self.samples = frames.remainder().to_vec();
         for frame in frames {
             let activity = &mut self.activity;
@@ -523,7 +527,7 @@ impl Job {
     /// Begins a recognition of the utterance in progress.
     fn begin_running(&mut self, purpose: Purpose) {
         self.recognized_at = self.segments.samples().len();
-        let recognizer = Arc::clone(&self.recognizer);
+        let Some(recognizer) = self.recognizer.clone() else { return };
         let (samples, options) = (self.segments.samples(), &self.options.recognize);
         match guarded(|| recognizer.begin(samples, options)) {
             Ok(recognition) => self.current = Some(Work { recognition, purpose }),
@@ -578,7 +582,7 @@ impl Job {
         if let Some(text) = text {
             return self.finish(text, span);
         }
-        let recognizer = Arc::clone(&self.recognizer);
+        let Some(recognizer) = self.recognizer.clone() else { return };
         match guarded(|| recognizer.begin(&samples, &self.options.recognize)) {
             Ok(recognition) => {
                 self.current = Some(Work { recognition, purpose: Purpose::Final(span) });

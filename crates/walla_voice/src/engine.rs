@@ -13,13 +13,14 @@ use walla_types::Mark;
 
 use crate::ear::{self, Ear, EarOptions, Microphone};
 use crate::error::VoiceError;
+use crate::guard::discard;
 use crate::mouth::{self, Mouth, MouthOptions};
 use crate::recognizer::{SpeechRecognizer, VoiceActivity};
 use crate::synthesizer::SpeechSynthesizer;
 use crate::worker;
 
 /// New mouths and ears that the thread has not taken yet.
-const MAX_COMMANDS: usize = 256;
+const MAX_COMMANDS: usize = 4096;
 
 /// A thread of low priority that speaks and listens for any number of characters.
 ///
@@ -152,9 +153,13 @@ impl VoiceEngine {
     fn send(&self, command: Command) -> Result<(), VoiceError> {
         let shared = &self.owner.0;
         if shared.ended.load(Ordering::SeqCst) {
+            discard(command);
             return Err(VoiceError::Stopped);
         }
-        shared.commands.push(command).map_err(|_| VoiceError::Busy)?;
+        if let Err(command) = shared.commands.push(command) {
+            discard(command);
+            return Err(VoiceError::Busy);
+        }
         shared.wake();
         Ok(())
     }
@@ -224,7 +229,9 @@ impl Shared {
     /// The thread ends: waiting commands are dropped, so that their handles see the end.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
-        while self.commands.pop().is_some() {}
+        while let Some(command) = self.commands.pop() {
+            discard(command);
+        }
     }
 
     fn wake(&self) {

@@ -53,6 +53,7 @@ mod engine;
 #[cfg(feature = "builtin")]
 mod english;
 mod error;
+mod guard;
 #[cfg(feature = "builtin")]
 mod kokoro;
 mod mouth;

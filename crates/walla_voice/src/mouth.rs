@@ -14,7 +14,6 @@
 //! 4. The thread makes a piece only if its blocks, and the events of a piece, have room.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -25,8 +24,10 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::engine::VoiceEngine;
 use crate::error::VoiceError;
+use crate::guard::{discard, guarded};
+use crate::resample::RATES;
 use crate::synthesizer::{SpeakOptions, SpeechSynthesizer, Step, Utterance};
-use crate::timing::{Timing, duration};
+use crate::timing::{Ends, Timing, duration};
 
 /// Samples of a block of the ring.
 const BLOCK: usize = 256;
@@ -122,7 +123,7 @@ pub enum SayError {
     /// An option is out of range.
     #[error("{1}")]
     Option(String, VoiceError),
-    /// The thread has ended.
+    /// The mouth [has ended](Mouth::has_ended).
     #[error("the voice thread has ended")]
     Stopped(String),
 }
@@ -132,7 +133,6 @@ pub enum SayError {
 pub struct Mouth {
     shared: Arc<Shared>,
     engine: VoiceEngine,
-    voice: Arc<dyn SpeechSynthesizer>,
     reader: Option<MouthReader>,
     /// Id of the last sentence.
     last: u32,
@@ -198,8 +198,8 @@ impl Mouth {
         event
     }
 
-    /// As [`try_event`](Self::try_event), for a task that waits for one. `None`: the thread has
-    /// ended.
+    /// As [`try_event`](Self::try_event), for a task that waits for one. `None`: the mouth
+    /// [has ended](Self::has_ended).
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<MouthEvent>> {
         self.shared.waker.register(context.waker());
         match self.try_event() {
@@ -207,6 +207,14 @@ impl Mouth {
             None if self.shared.has_ended() => Poll::Ready(self.try_event()),
             None => Poll::Pending,
         }
+    }
+
+    /// Whether the thread, or this mouth's part of it, has ended: nothing more will be spoken.
+    /// Sentences in work have no last event then, and what was made of them is played. A voice that
+    /// panics outside of its [`step`](crate::Utterance::step) ends its mouth so, and no other one.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.has_ended()
     }
 
     /// The stream of samples, once: for the thread that mixes sound.
@@ -217,7 +225,7 @@ impl Mouth {
     /// Samples per second of the stream.
     #[must_use]
     pub fn sample_rate(&self) -> u32 {
-        self.voice.sample_rate()
+        self.shared.sample_rate
     }
 
     /// Loudness: the factor of all samples from the next read on. Default 1; from 0 to 16.
@@ -413,7 +421,7 @@ impl Shared {
     /// Whether the next sentence has enough blocks.
     fn may_begin(&self, blocks: usize, prebuffer: usize) -> bool {
         let is_made = self.made.load(Ordering::Acquire) > self.done.load(Ordering::Acquire);
-        blocks > 0 && (is_made || blocks >= prebuffer)
+        blocks > 0 && (is_made || blocks >= prebuffer || self.has_ended())
     }
 }
 
@@ -437,7 +445,12 @@ pub(crate) fn new(
             expected: "0.1 s to 60 s".to_owned(),
         });
     }
-    let rate = voice.sample_rate();
+    let rate = guarded(|| Ok(voice.sample_rate()))?;
+    if !RATES.contains(&rate) {
+        let value = rate.to_string();
+        let (name, expected) = ("sample_rate", "4,000 to 384,000".to_owned());
+        return Err(VoiceError::Option { name, value, expected });
+    }
     let blocks = |time: Duration| (time.as_secs_f64() * f64::from(rate)) as usize / BLOCK + 1;
     let shared = Arc::new(Shared {
         said: ArrayQueue::new(max_sentences),
@@ -465,14 +478,14 @@ pub(crate) fn new(
         is_inside: false,
     };
     let job = Job {
-        voice: Arc::clone(&voice),
+        voice,
         shared: Arc::clone(&shared),
         current: None,
         samples: VecDeque::new(),
         piece: Vec::new(),
         waits_since: None,
     };
-    Ok((Mouth { shared, engine, voice, reader: Some(reader), last: 0 }, job))
+    Ok((Mouth { shared, engine, reader: Some(reader), last: 0 }, job))
 }
 
 /// The part of a mouth that the thread has.
@@ -492,10 +505,19 @@ pub(crate) struct Job {
 #[derive(Debug)]
 struct Sentence {
     id: u32,
+    text: String,
+    /// Ends of the times so far.
+    ends: Ends,
     /// `None`: all samples were made.
     utterance: Option<Box<dyn Utterance>>,
     /// Samples that are in the ring.
     stored: u32,
+}
+
+impl Sentence {
+    fn new(id: u32, text: String, utterance: Option<Box<dyn Utterance>>) -> Self {
+        Self { id, text, ends: Ends::default(), utterance, stored: 0 }
+    }
 }
 
 impl Drop for Job {
@@ -503,6 +525,8 @@ impl Drop for Job {
         self.shared.ended.store(1, Ordering::SeqCst);
         self.shared.waker.wake();
         self.shared.reader_waker.wake();
+        // Guarded alone: if the drop of the voice panicked too, the process would abort.
+        discard(self.current.take());
     }
 }
 
@@ -518,7 +542,7 @@ impl Job {
         loop {
             let Some(sentence) = &mut self.current else {
                 let Some(said) = self.next_stopped(first_kept) else { return };
-                self.current = Some(Sentence { id: said.id, utterance: None, stored: 0 });
+                self.current = Some(Sentence::new(said.id, said.text, None));
                 self.event(MouthEvent::Stopped { sentence: SentenceId(said.id) });
                 continue;
             };
@@ -601,7 +625,13 @@ impl Job {
                 let Some(utterance) = &mut sentence.utterance else { return };
                 self.piece.clear();
                 let piece = &mut self.piece;
-                (sentence.id, guarded(|| utterance.step(piece)))
+                let result = guarded(|| utterance.step(piece)).and_then(|step| {
+                    if let Step::Planned(timing) = &step {
+                        timing.check(&sentence.text, &mut sentence.ends)?;
+                    }
+                    Ok(step)
+                });
+                (sentence.id, result)
             }
             None => {
                 let Some(Said { id, text, options }) = self.shared.said.pop() else { return };
@@ -611,12 +641,13 @@ impl Job {
                     Ok(utterance) => (Some(utterance), Ok(Step::Working)),
                     Err(error) => (None, Err(error)),
                 };
-                self.current = Some(Sentence { id, utterance, stored: 0 });
+                self.current = Some(Sentence::new(id, text, utterance));
                 self.piece.clear();
                 (id, result)
             }
         };
-        self.samples.extend(&self.piece);
+        let finite = |sample: &f32| if sample.is_finite() { *sample } else { 0.0 };
+        self.samples.extend(self.piece.iter().map(finite));
         let sentence = SentenceId(id);
         match result {
             Ok(Step::Working) => {}
@@ -645,10 +676,4 @@ impl Job {
         debug_assert!(is_stored, "the queue of events is full");
         self.shared.waker.wake();
     }
-}
-
-/// The voice may be the host's: its panic fails one sentence.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, VoiceError>) -> Result<T, VoiceError> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(VoiceError::Failed("it panicked".to_owned())))
 }

@@ -10,7 +10,7 @@ pub const HEARING_RATE: u32 = 16_000;
 
 /// Recognises speech. `Whisper` is the built-in one.
 pub trait SpeechRecognizer: Debug + Send + Sync {
-    /// Samples of the longest recording, at [`HEARING_RATE`].
+    /// Samples of the longest recording, at [`HEARING_RATE`]. An ear asks once.
     fn max_samples(&self) -> usize;
 
     /// Begins with a recording: mono, at [`HEARING_RATE`], from -1 to 1.
@@ -55,7 +55,7 @@ pub struct Transcript {
 
 /// Distinguishes speech from other sound. `Earshot` is the built-in one.
 pub trait VoiceActivity: Debug + Send {
-    /// Samples of a frame, at [`HEARING_RATE`].
+    /// Samples of a frame, at [`HEARING_RATE`]. An ear asks once.
     fn frame_samples(&self) -> usize;
 
     /// The probability, from 0 to 1, that the next frame has speech. Frames follow each other.

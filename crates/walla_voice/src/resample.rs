@@ -6,6 +6,9 @@ use std::f64::consts::PI;
 const CROSSINGS: f64 = 16.0;
 /// Part of the band that passes.
 const PASSED: f64 = 0.95;
+/// Samples per second of microphones and voices. A ring of another rate may be too large.
+pub(crate) const RATES: std::ops::RangeInclusive<u32> = 4_000..=384_000;
+
 /// Most phases: a ratio of larger numbers uses the nearest one.
 const MAX_PHASES: u64 = 1024;
 

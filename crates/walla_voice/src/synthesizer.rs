@@ -8,8 +8,13 @@ use crate::error::VoiceError;
 use crate::timing::Timing;
 
 /// Makes speech of texts. `Piper` and `Kokoro` are the built-in ones.
+///
+/// It should report the times of each part before its samples ([`Step::Planned`]): mouths move by
+/// them, and they tell which words were heard when speech is interrupted. Of a voice without times,
+/// the heard words are estimated from the played share of the sound
+/// ([`Timing::heard_bytes_of`]), and mouths do not move.
 pub trait SpeechSynthesizer: Debug + Send + Sync {
-    /// Samples per second of each utterance.
+    /// Samples per second of each utterance, from 4,000 to 384,000. A mouth asks once.
     fn sample_rate(&self) -> u32;
 
     /// Begins an utterance. The text may contain anything; what cannot be spoken is left out.
@@ -26,7 +31,8 @@ pub trait SpeechSynthesizer: Debug + Send + Sync {
 /// An utterance in work. Each [`step`](Self::step) is one piece of work, so that a budget and a
 /// cancel act between pieces; dropping it cancels the rest.
 pub trait Utterance: Debug + Send {
-    /// Does the next piece of work, and appends its samples (mono, from -1 to 1) to `out`.
+    /// Does the next piece of work, and appends its samples (mono, from -1 to 1) to `out`. Samples
+    /// that are not finite are silence.
     ///
     /// # Errors
     /// If the network fails. The utterance has ended then.
@@ -36,7 +42,10 @@ pub trait Utterance: Debug + Send {
 /// Result of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The times of the next part are known.
+    /// The times of the next part are known, before its first sample: what was played without
+    /// times counts as not heard once others have times. The utterance fails if they are not in
+    /// order, also behind those of earlier parts, are 2^48 or more, or if a word is not in the text
+    /// or divides a character.
     Planned(Timing),
     /// There may be samples, and more work follows.
     Working,

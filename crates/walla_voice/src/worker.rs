@@ -7,6 +7,7 @@ use walla_cpu::budget::{Account, OwnFrames};
 
 use crate::ear;
 use crate::engine::{Command, Shared};
+use crate::guard::{caught, discard};
 use crate::mouth;
 
 /// Time after which the thread looks again whether the playback has made room.
@@ -36,7 +37,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if work.hear() {
             account.spend(1, begin.elapsed(), &shared.grants);
         }
-        work.mouths.iter_mut().for_each(mouth::Job::store);
+        each(&mut work.mouths, mouth::Job::store);
         if work.most_urgent().is_none() {
             let waits_for_room = work.mouths.iter().any(mouth::Job::waits_for_room);
             let max_time = waits_for_room.then_some(ROOM_INTERVAL);
@@ -55,27 +56,50 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             continue;
         }
         let begin = Instant::now();
-        match work.most_urgent() {
-            Some(Job::Mouth(mouth)) => mouth.step(),
-            Some(Job::Ear(ear)) => ear.step(),
-            None => {}
-        }
+        work.step();
         let time = begin.elapsed();
         shared.count(time);
         account.spend(1, time, &shared.grants);
     }
 }
 
-/// All mouths and ears.
+/// All mouths and ears. They call parts of the host's, so each operation on one of them, and its
+/// drop, is guarded: if it panics, that one ends and the others go on.
 #[derive(Default)]
 struct Work {
     mouths: Vec<mouth::Job>,
     ears: Vec<ear::Job>,
 }
 
-enum Job<'a> {
-    Mouth(&'a mut mouth::Job),
-    Ear(&'a mut ear::Job),
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.mouths.drain(..).for_each(discard);
+        self.ears.drain(..).for_each(discard);
+    }
+}
+
+/// The index of a job.
+enum Job {
+    Mouth(usize),
+    Ear(usize),
+}
+
+/// Does some work with each job.
+fn each<J>(jobs: &mut Vec<J>, mut work: impl FnMut(&mut J)) {
+    remove(jobs, |job| caught(|| work(job)).is_none());
+}
+
+/// Removes jobs.
+fn remove<J>(jobs: &mut Vec<J>, is_removed: impl FnMut(&mut J) -> bool) {
+    jobs.extract_if(.., is_removed).for_each(discard);
+}
+
+/// Does some work with one job.
+fn one<J>(jobs: &mut Vec<J>, index: usize, work: impl FnOnce(&mut J)) {
+    let Some(job) = jobs.get_mut(index) else { return };
+    if caught(|| work(job)).is_none() {
+        discard(jobs.remove(index));
+    }
 }
 
 impl Work {
@@ -86,25 +110,32 @@ impl Work {
                 Command::Ear(ear) => self.ears.push(*ear),
             }
         }
-        self.mouths.retain(|mouth| !mouth.is_abandoned());
-        self.ears.retain(|ear| !ear.has_ended());
+        remove(&mut self.mouths, |mouth| mouth.is_abandoned());
+        remove(&mut self.ears, |ear| ear.has_ended());
     }
 
     /// Whether a microphone has sent something.
     fn hear(&mut self) -> bool {
         let mut has_heard = false;
-        for ear in &mut self.ears {
-            has_heard |= ear.hear();
-        }
+        each(&mut self.ears, |ear| has_heard |= ear.hear());
         has_heard
     }
 
     /// The piece of work whose result is needed first. Of equals, an ear's, then the first mouth's.
-    fn most_urgent(&mut self) -> Option<Job<'_>> {
-        let ears = self.ears.iter_mut();
-        let ears = ears.filter_map(|ear| Some((ear.slack()?, Job::Ear(ear))));
-        let mouths = self.mouths.iter_mut();
-        let mouths = mouths.filter_map(|mouth| Some((mouth.slack()?, Job::Mouth(mouth))));
+    fn most_urgent(&mut self) -> Option<Job> {
+        let ears = self.ears.iter().enumerate();
+        let ears = ears.filter_map(|(index, ear)| Some((ear.slack()?, Job::Ear(index))));
+        let mouths = self.mouths.iter_mut().enumerate();
+        let mouths = mouths.filter_map(|(index, mouth)| Some((mouth.slack()?, Job::Mouth(index))));
         ears.chain(mouths).min_by_key(|(slack, _)| *slack).map(|(_, job)| job)
+    }
+
+    /// Does the most urgent piece of work.
+    fn step(&mut self) {
+        match self.most_urgent() {
+            Some(Job::Mouth(index)) => one(&mut self.mouths, index, mouth::Job::step),
+            Some(Job::Ear(index)) => one(&mut self.ears, index, ear::Job::step),
+            None => {}
+        }
     }
 }

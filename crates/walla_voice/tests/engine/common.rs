@@ -121,6 +121,84 @@ pub fn wait<T>(mut next: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// A voice of the host's with defects: its first steps report these results, with samples of this
+/// level, and then it ends.
+#[derive(Debug)]
+pub struct Defective {
+    pub rate: u32,
+    /// Calls of `sample_rate` until it panics.
+    pub rates: AtomicUsize,
+    pub plans: Vec<Timing>,
+    pub level: f32,
+    /// Whether the drop of an utterance panics.
+    pub drop_panics: bool,
+    /// Of the voice.
+    #[expect(dead_code, reason = "its drop")]
+    pub dropped: Dropped,
+}
+
+impl Default for Defective {
+    fn default() -> Self {
+        let rates = AtomicUsize::new(usize::MAX);
+        Self {
+            rate: 10_000,
+            rates,
+            plans: Vec::new(),
+            level: 0.5,
+            drop_panics: false,
+            dropped: Dropped(false),
+        }
+    }
+}
+
+impl SpeechSynthesizer for Defective {
+    fn sample_rate(&self) -> u32 {
+        assert!(self.rates.fetch_sub(1, Ordering::SeqCst) > 0, "scripted");
+        self.rate
+    }
+
+    fn begin(self: Arc<Self>, _: &str, _: &SpeakOptions) -> Result<Box<dyn Utterance>, VoiceError> {
+        Ok(Box::new(DefectiveUtterance { voice: self, steps: 0 }))
+    }
+}
+
+/// Panics in its drop, if so.
+#[derive(Debug)]
+pub struct Dropped(pub bool);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        assert!(!self.0, "scripted");
+    }
+}
+
+#[derive(Debug)]
+struct DefectiveUtterance {
+    voice: Arc<Defective>,
+    steps: usize,
+}
+
+impl Utterance for DefectiveUtterance {
+    fn step(&mut self, out: &mut Vec<f32>) -> Result<Step, VoiceError> {
+        let plan = self.voice.plans.get(self.steps);
+        self.steps += 1;
+        match plan {
+            Some(plan) => Ok(Step::Planned(plan.clone())),
+            None if self.steps == self.voice.plans.len() + 1 => {
+                out.extend([self.voice.level; PIECE]);
+                Ok(Step::Working)
+            }
+            None => Ok(Step::Ended),
+        }
+    }
+}
+
+impl Drop for DefectiveUtterance {
+    fn drop(&mut self) {
+        assert!(!self.voice.drop_panics, "scripted");
+    }
+}
+
 /// Hears speech in samples that are not zero.
 #[derive(Debug, Default)]
 pub struct Loud;
@@ -188,5 +266,68 @@ impl Recognition for Counting {
         let log_probability = self.recognizer.log_probability;
         let transcript = Transcript { text, log_probability, language: None };
         Ok((self.left == 0).then_some(transcript))
+    }
+}
+
+/// A detector and a recogniser of the host's with defects.
+#[derive(Debug)]
+pub struct DefectiveHearing {
+    /// Calls of `frame_samples` and `max_samples` until they panic.
+    pub sizes: AtomicUsize,
+    /// Whether the drop of a recognition panics; of the detector and of the recogniser too.
+    pub drop_panics: bool,
+    #[expect(dead_code, reason = "its drop")]
+    pub dropped: Dropped,
+    /// Text of recordings; none: a recognition never ends.
+    pub transcript: Option<Transcript>,
+}
+
+impl Default for DefectiveHearing {
+    fn default() -> Self {
+        let (sizes, dropped) = (AtomicUsize::new(usize::MAX), Dropped(false));
+        Self { sizes, drop_panics: false, dropped, transcript: Some(Transcript::default()) }
+    }
+}
+
+impl VoiceActivity for DefectiveHearing {
+    fn frame_samples(&self) -> usize {
+        assert!(self.sizes.fetch_sub(1, Ordering::SeqCst) > 0, "scripted");
+        256
+    }
+
+    fn push(&mut self, frame: &[f32]) -> Result<f32, VoiceError> {
+        Loud.push(frame)
+    }
+
+    fn reset(&mut self) {}
+}
+
+impl SpeechRecognizer for DefectiveHearing {
+    fn max_samples(&self) -> usize {
+        assert!(self.sizes.fetch_sub(1, Ordering::SeqCst) > 0, "scripted");
+        30 * 16_000
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        _: &[f32],
+        _: &RecognizeOptions,
+    ) -> Result<Box<dyn Recognition>, VoiceError> {
+        let dropped = Dropped(self.drop_panics);
+        Ok(Box::new(DefectiveRecognition { transcript: self.transcript.clone(), dropped }))
+    }
+}
+
+#[derive(Debug)]
+struct DefectiveRecognition {
+    transcript: Option<Transcript>,
+    #[expect(dead_code, reason = "its drop")]
+    dropped: Dropped,
+}
+
+impl Recognition for DefectiveRecognition {
+    fn step(&mut self) -> Result<Option<Transcript>, VoiceError> {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(self.transcript.take())
     }
 }

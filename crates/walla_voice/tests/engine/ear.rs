@@ -7,7 +7,7 @@ use walla_voice::{
     SegmentOptions, SpeechRecognizer, Transcript, VoiceEngine, VoiceError, VoiceOptions,
 };
 
-use crate::common::{Loud, Milliseconds, wait};
+use crate::common::{DefectiveHearing, Dropped, Loud, Milliseconds, wait};
 
 fn ear(recognizer: &Arc<Milliseconds>, options: EarOptions) -> (Ear, Microphone) {
     let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
@@ -296,4 +296,45 @@ fn wrong_options_are_errors() {
         let result = engine.ear(Arc::new(Milliseconds::default()), Box::new(Loud), options);
         assert!(matches!(result, Err(VoiceError::Option { .. })));
     }
+}
+
+#[test]
+fn a_recogniser_that_panics_in_a_drop_ends_its_ear_alone() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let options = EarOptions { partial_every: None, ..EarOptions::default() };
+    let good = Arc::new(Milliseconds::default());
+    let (good, mut good_microphone) = engine.ear(good, Box::new(Loud), options.clone()).unwrap();
+    for has_three in [false, true] {
+        let part = || DefectiveHearing {
+            drop_panics: true,
+            dropped: Dropped(has_three),
+            ..DefectiveHearing::default()
+        };
+        let ear = engine.ear(Arc::new(part()), Box::new(part()), options.clone());
+        let (bad, mut microphone) = ear.unwrap();
+        push(&mut microphone, 1000, 0.5);
+        push(&mut microphone, 1000, 0.0);
+        // Nothing waits for the microphone's end.
+        assert_eq!(events(bad), ["begun"]);
+    }
+    push(&mut good_microphone, 1000, 0.5);
+    drop(good_microphone);
+    assert_eq!(events(good), ["begun", "final 1000"]);
+}
+
+#[test]
+fn sizes_are_asked_once_and_guarded() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let part = |calls: usize| DefectiveHearing { sizes: calls.into(), ..Default::default() };
+    for calls in [[0, 1], [1, 0]] {
+        let [recognizer, activity] = calls.map(part);
+        let ear = engine.ear(Arc::new(recognizer), Box::new(activity), EarOptions::default());
+        assert!(matches!(ear, Err(VoiceError::Failed(_))));
+    }
+    let [recognizer, activity] = [1, 1].map(part);
+    let ear = engine.ear(Arc::new(recognizer), Box::new(activity), EarOptions::default());
+    let (ear, mut microphone) = ear.unwrap();
+    push(&mut microphone, 1010, 0.5);
+    drop(microphone);
+    assert_eq!(events(ear).last().unwrap(), "NoWords");
 }

@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use walla_voice::{
-    MouthEvent, MouthOptions, SayError, SentenceId, SpeakOptions, VoiceEngine, VoiceError,
-    VoiceOptions,
+    MouthEvent, MouthOptions, SayError, SentenceId, SpeakOptions, Timed, Timing, VoiceEngine,
+    VoiceError, VoiceOptions,
 };
 
-use crate::common::{Letters, PIECE, event, letters, read_all, wait};
+use crate::common::{Defective, Dropped, Letters, PIECE, event, letters, read_all, wait};
 
 fn engine() -> VoiceEngine {
     VoiceEngine::new(&VoiceOptions::default()).unwrap()
@@ -268,4 +269,91 @@ fn handles_may_be_dropped_in_any_order() {
     mouth.say("ab".to_owned(), options()).unwrap();
     drop(mouth);
     wait(|| (Arc::strong_count(&voice) == 1).then_some(()));
+}
+
+#[test]
+fn a_voice_that_panics_in_a_drop_ends_its_mouth_alone() {
+    // The drop of an utterance, and of both: two panics at once would abort the process.
+    for has_two in [false, true] {
+        let engine = engine();
+        let mut good = engine.mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+        let mut good_reader = good.take_reader().unwrap();
+        let voice = || {
+            let dropped = Dropped(has_two);
+            Arc::new(Defective { drop_panics: true, dropped, ..Defective::default() })
+        };
+        let mut bad = engine.mouth(voice(), MouthOptions::default()).unwrap();
+        let mut reader = bad.take_reader().unwrap();
+        good.say("ab".to_owned(), options()).unwrap();
+        assert!(!bad.has_ended());
+        bad.say("x".to_owned(), options()).unwrap();
+        wait(|| bad.has_ended().then_some(()));
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(_)) = bad.poll_event(&mut context) {}
+        assert!(matches!(bad.poll_event(&mut context), Poll::Ready(None)));
+        let refused = bad.say("y".to_owned(), options());
+        assert!(matches!(refused, Err(SayError::Stopped(text)) if text == "y"));
+        // What was made is played: less than its prebuffer.
+        assert!(!read_all(&bad, &mut reader).is_empty());
+        assert!(reader.is_idle() && reader.read(&mut [0.0; 10]) == 0);
+        assert!(matches!(reader.poll_read(&mut context, &mut [0.0; 10]), Poll::Ready(0)));
+        let underruns = bad.underrun_samples();
+        reader.read(&mut [0.0; 1000]);
+        assert_eq!(bad.underrun_samples(), underruns);
+        // Also of a mouth whose sentence is dropped with it.
+        let mut dropped = engine.mouth(voice(), MouthOptions::default()).unwrap();
+        dropped.say("x".to_owned(), options()).unwrap();
+        drop(dropped);
+        assert!(read_all(&good, &mut good_reader) == letters("ab"));
+        good.say("c".to_owned(), options()).unwrap();
+        assert!(read_all(&good, &mut good_reader) == letters("c"));
+    }
+}
+
+#[test]
+fn the_rate_of_a_voice_is_asked_once_and_checked() {
+    let engine = engine();
+    for rate in [0, 1, 3_999, 384_001, 4_000_000_000] {
+        let voice = Arc::new(Defective { rate, ..Defective::default() });
+        let mouth = engine.mouth(voice, MouthOptions::default());
+        assert!(matches!(mouth, Err(VoiceError::Option { name: "sample_rate", .. })), "{rate}");
+    }
+    let voice = Arc::new(Defective { rates: 0.into(), ..Defective::default() });
+    let mouth = engine.mouth(voice, MouthOptions::default());
+    assert!(matches!(mouth, Err(VoiceError::Failed(_))));
+    let voice = Arc::new(Defective { rates: 1.into(), rate: 4_000, ..Defective::default() });
+    let mut mouth = engine.mouth(voice, MouthOptions::default()).unwrap();
+    let reader = mouth.take_reader().unwrap();
+    assert_eq!([mouth.sample_rate(), mouth.sample_rate(), reader.sample_rate()], [4_000; 3]);
+}
+
+#[test]
+fn a_sentence_with_wrong_times_fails() {
+    let word = |value, start, end| Timed { value, start, end };
+    for words in [
+        vec![word(0..1, 20, 10)],
+        vec![word(0..1, 10, 20), word(1..2, 0, 5)],
+        vec![word(0..1, 0, u64::MAX)],
+        vec![word(0..3, 0, 5)],
+    ] {
+        let plans = vec![Timing { words, ..Timing::default() }];
+        let voice = Arc::new(Defective { plans, ..Defective::default() });
+        let mut mouth = engine().mouth(voice, MouthOptions::default()).unwrap();
+        let mut reader = mouth.take_reader().unwrap();
+        mouth.say("ab".to_owned(), options()).unwrap();
+        let failed = event(&mut mouth);
+        assert!(matches!(failed, MouthEvent::Failed { error: VoiceError::Failed(_), .. }));
+        assert!(read_all(&mouth, &mut reader).is_empty());
+    }
+}
+
+#[test]
+fn samples_that_are_not_finite_are_silence() {
+    for (level, heard) in [(f32::NAN, 0.0), (f32::INFINITY, 0.0), (-3.0, -1.0)] {
+        let voice = Arc::new(Defective { level, ..Defective::default() });
+        let mut mouth = engine().mouth(voice, MouthOptions::default()).unwrap();
+        let mut reader = mouth.take_reader().unwrap();
+        mouth.say("a".to_owned(), options()).unwrap();
+        assert_eq!(read_all(&mouth, &mut reader), [heard; PIECE]);
+    }
 }
