@@ -57,7 +57,8 @@ pub struct EarOptions {
     pub sentence_silence: Option<Duration>,
     /// Time between partial texts while someone speaks. Default 1 s; `None`: no partial texts.
     pub partial_every: Option<Duration>,
-    /// Texts with a lower mean log-probability are dropped: mostly noise. Default -1.
+    /// Texts with a lower mean log-probability are dropped, partial ones too: mostly noise.
+    /// Default -1.
     pub min_log_probability: f32,
     /// Settings of the recogniser.
     pub recognize: RecognizeOptions,
@@ -272,6 +273,20 @@ pub(crate) fn new(
         let value = frame.to_string();
         let (name, expected) = ("frame_samples", "16 to 16,000".to_owned());
         return Err(VoiceError::Option { name, value, expected });
+    }
+    // Otherwise an utterance might be longer, or no speech be long enough.
+    if 8 * frame > samples(length) {
+        let value = frame.to_string();
+        let expected = "at most an eighth of max_length".to_owned();
+        return Err(VoiceError::Option { name: "frame_samples", value, expected });
+    }
+    let SegmentOptions { pre_roll, end_silence, min_speech, .. } = options.segments;
+    let parts = [("pre_roll", pre_roll), ("end_silence", end_silence), ("min_speech", min_speech)];
+    for (name, part) in parts {
+        if part > length / 2 {
+            let (value, expected) = (format!("{part:?}"), "at most half of max_length".to_owned());
+            return Err(VoiceError::Option { name, value, expected });
+        }
     }
     let shared = Arc::new(Shared {
         blocks: ArrayQueue::new(BLOCKS),
@@ -501,7 +516,7 @@ impl Job {
         let is_due = |silence: Duration| self.segments.silence() >= samples(silence);
         if let Some(Ok(transcript)) = &self.eager
             && self.options.sentence_silence.is_some_and(is_due)
-            && transcript.log_probability >= self.options.min_log_probability
+            && !self.is_unclear(transcript)
             && is_sentence(&transcript.text)
         {
             let change = self.segments.end();
@@ -536,7 +551,8 @@ impl Job {
     }
 
     fn partial(&mut self, transcript: Transcript) {
-        if !transcript.text.is_empty() {
+        // Noise may not interrupt a character.
+        if !transcript.text.is_empty() && !self.is_unclear(&transcript) {
             self.events.push_back(EarEvent::Partial { text: transcript.text });
         }
     }
@@ -601,13 +617,17 @@ impl Job {
             Ok(transcript) if transcript.text.is_empty() => {
                 self.drop_utterance(DropReason::NoWords);
             }
-            Ok(transcript) if transcript.log_probability < self.options.min_log_probability => {
+            Ok(transcript) if self.is_unclear(&transcript) => {
                 self.drop_utterance(DropReason::Unclear);
             }
             Ok(transcript) => {
                 self.events.push_back(EarEvent::Final { transcript, start, end, silence });
             }
         }
+    }
+
+    fn is_unclear(&self, transcript: &Transcript) -> bool {
+        transcript.log_probability < self.options.min_log_probability
     }
 
     fn drop_utterance(&mut self, reason: DropReason) {

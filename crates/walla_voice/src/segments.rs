@@ -11,14 +11,16 @@ pub struct SegmentOptions {
     pub begin_probability: f32,
     /// Probability below which it is not, in an utterance. Default 0.35.
     pub end_probability: f32,
-    /// Sound from before the begin that belongs to the utterance. Default 300 ms.
+    /// Sound from before the begin that belongs to the utterance. Default 300 ms; it, `end_silence`
+    /// and `min_speech` are at most half of `max_length`.
     pub pre_roll: Duration,
     /// Silence that ends an utterance. Default 500 ms: shorter answers sooner, and divides slow
     /// speech.
     pub end_silence: Duration,
     /// Shortest utterance; a shorter one is dropped. Default 250 ms of speech.
     pub min_speech: Duration,
-    /// Longest utterance; a longer one is divided. Default 28 s.
+    /// Longest utterance; a longer one is divided. Default 28 s; from 1 s to the longest recording
+    /// of the recogniser.
     pub max_length: Duration,
 }
 
@@ -95,12 +97,14 @@ impl Segments {
 
     /// Appends a frame.
     pub(crate) fn push(&mut self, frame: &[f32], probability: f32) -> Option<Change> {
+        // An utterance ends before the frame that would make it too long.
+        let max_samples = samples(self.options.max_length).saturating_sub(frame.len());
         self.at += frame.len() as u64;
         self.samples.extend_from_slice(frame);
         let begins = probability >= self.options.begin_probability;
         self.votes = (self.votes << 1 | u8::from(begins)) & 0b1111;
         if !self.is_speech {
-            let kept = samples(self.options.pre_roll) + 4 * frame.len();
+            let kept = (samples(self.options.pre_roll) + 4 * frame.len()).min(max_samples);
             let surplus = self.samples.len().saturating_sub(kept);
             self.samples.drain(..surplus);
             // Three of four: single frames of noise are no speech.
@@ -117,7 +121,7 @@ impl Segments {
         } else {
             self.silence += frame.len();
         }
-        let is_long = self.samples.len() >= samples(self.options.max_length);
+        let is_long = self.samples.len() > max_samples;
         (self.silence >= samples(self.options.end_silence) || is_long).then(|| self.end())
     }
 
@@ -193,9 +197,33 @@ mod tests {
             if let Some(Change::Ended(samples)) = segments.push(&FRAME, 0.9) {
                 ended += 1;
                 total += samples.len();
+                assert!((31_744..=32_000).contains(&samples.len()), "{}", samples.len());
             }
         }
         assert!(ended >= 7, "{ended}");
         assert_eq!(total + segments.samples.len(), 1000 * 256);
+    }
+
+    #[test]
+    fn no_utterance_is_longer_than_the_longest() {
+        for frame in [16, 160, 256, 512, 1_999, 2_000] {
+            for pre_roll in [Duration::ZERO, Duration::from_millis(500)] {
+                let max_length = Duration::from_secs(1);
+                let options = SegmentOptions { pre_roll, max_length, ..Default::default() };
+                let mut segments = Segments::new(options);
+                let mut longest = 0;
+                for at in 0..64_000 / frame {
+                    // Silence first, so that there is sound from before the begin.
+                    let probability = if at * frame > 16_000 { 0.9 } else { 0.0 };
+                    if let Some(Change::Ended(samples)) =
+                        segments.push(&vec![0.0; frame], probability)
+                    {
+                        longest = longest.max(samples.len());
+                    }
+                    assert!(segments.samples.len() <= 16_000);
+                }
+                assert!((16_000 - frame..=16_000).contains(&longest), "{frame}: {longest}");
+            }
+        }
     }
 }

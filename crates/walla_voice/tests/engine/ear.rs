@@ -296,6 +296,23 @@ fn wrong_options_are_errors() {
         let result = engine.ear(Arc::new(Milliseconds::default()), Box::new(Loud), options);
         assert!(matches!(result, Err(VoiceError::Option { .. })));
     }
+    let default = SegmentOptions { max_length: Duration::from_secs(1), ..Default::default() };
+    let (half, more) = (Duration::from_millis(500), Duration::from_millis(501));
+    for (segments, is_right) in [
+        (SegmentOptions { pre_roll: half, ..default.clone() }, true),
+        (SegmentOptions { pre_roll: more, ..default.clone() }, false),
+        (SegmentOptions { pre_roll: Duration::MAX, ..default.clone() }, false),
+        (SegmentOptions { end_silence: more, ..default.clone() }, false),
+        (SegmentOptions { min_speech: half, ..default.clone() }, true),
+        (SegmentOptions { min_speech: more, ..default }, false),
+    ] {
+        let options = EarOptions { segments, ..EarOptions::default() };
+        let result = engine.ear(Arc::new(Milliseconds::default()), Box::new(Loud), options);
+        match result {
+            Ok(_) => assert!(is_right),
+            Err(error) => assert!(matches!(error, VoiceError::Option { .. }) && !is_right),
+        }
+    }
 }
 
 #[test]
@@ -337,4 +354,57 @@ fn sizes_are_asked_once_and_guarded() {
     push(&mut microphone, 1010, 0.5);
     drop(microphone);
     assert_eq!(events(ear).last().unwrap(), "NoWords");
+}
+
+#[test]
+fn partial_texts_of_noise_are_not_reported() {
+    for (log_probability, last) in [(-1.5, "Unclear"), (-0.5, "final 3000")] {
+        let recognizer = Milliseconds { log_probability, ..Milliseconds::default() };
+        let partial_every = Some(Duration::from_millis(500));
+        let options = EarOptions { partial_every, ..EarOptions::default() };
+        let (ear, mut microphone) = ear(&Arc::new(recognizer), options);
+        for _ in 0..30 {
+            push(&mut microphone, 100, 0.5);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(microphone);
+        let events = events(ear);
+        let has_partial = events.iter().any(|event| event.starts_with("partial"));
+        assert_eq!((has_partial, &events.last().unwrap()[..]), (log_probability > -1.0, last));
+    }
+}
+
+/// A recogniser that refuses recordings that are too long.
+#[derive(Debug)]
+struct Strict;
+
+impl SpeechRecognizer for Strict {
+    fn max_samples(&self) -> usize {
+        16_000
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        samples: &[f32],
+        options: &RecognizeOptions,
+    ) -> Result<Box<dyn Recognition>, VoiceError> {
+        if samples.len() > self.max_samples() {
+            return Err(VoiceError::Failed("too long".to_owned()));
+        }
+        Arc::new(Milliseconds::default()).begin(samples, options)
+    }
+}
+
+#[test]
+fn a_recogniser_gets_no_longer_recording_than_it_takes() {
+    let max_length = Duration::from_secs(1);
+    let segments = SegmentOptions { max_length, ..SegmentOptions::default() };
+    let options = EarOptions { segments, ..EarOptions::default() };
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let (ear, mut microphone) = engine.ear(Arc::new(Strict), Box::new(Loud), options).unwrap();
+    push(&mut microphone, 5000, 0.5);
+    drop(microphone);
+    let events = events(ear);
+    assert!(!events.iter().any(|event| event == "failed"), "{events:?}");
+    assert!(events.iter().filter(|event| event.starts_with("final")).count() >= 5, "{events:?}");
 }
