@@ -1,17 +1,19 @@
 //! Ears: from the samples of a microphone to texts.
 //!
 //! ```text
-//! audio thread: Microphone::push ──▶ queue of blocks ──▶ thread: rate, activity, segments, text
+//! audio thread: Microphone::push ──▶ ring of samples ──▶ thread: rate, activity, segments, text
 //! host: Ear::try_event ◀── queue of events ◀──┘
 //! ```
 //!
 //! Rules:
-//! 1. The microphone never waits: blocks that the queue cannot hold are counted and reported.
+//! 1. The microphone never waits: samples that the ring cannot hold are counted and reported. A
+//!    change of its rate is a mark between samples.
 //! 2. The thread recognises an utterance when its speaker has been silent for a moment
 //!    ([`EarOptions::eager_silence`]). If the speaker continues, that text becomes a partial one;
 //!    otherwise it is the final one, and is there when the utterance ends, which is sooner if it is
 //!    a whole sentence ([`EarOptions::sentence_silence`]).
 //! 3. Each utterance has exactly one end: a final text, or the reason why it has no text.
+//! 4. The thread hears a part of what waits, so that the sound of mouths is made in between.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +22,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
-use crossbeam_queue::ArrayQueue;
 
 use crate::engine::VoiceEngine;
 use crate::error::VoiceError;
@@ -29,15 +30,27 @@ use crate::recognizer::{
     HEARING_RATE, Recognition, RecognizeOptions, SpeechRecognizer, Transcript, VoiceActivity,
 };
 use crate::resample::{RATES, Resampler};
+use crate::ring::{Receiver, Sender, ring};
 use crate::segments::{Change, SegmentOptions, Segments, samples};
 use crate::timing::duration;
 
-/// Samples of a block of the queue.
+/// Samples of the ring: 5 s at 48,000 samples a second.
+const MAX_SAMPLES: usize = 480 * 512;
+/// Marks are numbers that are not finite, with the rate in the lowest bits: no rate has more.
+const MARK: u32 = 0x7fc0_0000;
+/// Samples that are heard at once. A block ends at a change of the rate too.
 const BLOCK: usize = 512;
-/// Blocks of the queue: 5 s at 48,000 samples a second.
-const BLOCKS: usize = 480;
+/// Sound and blocks that are heard before other work: a few milliseconds of work.
+const MAX_HEARD: Duration = Duration::from_millis(500);
+const MAX_BLOCKS: usize = 400;
+/// Rates of a microphone whose weights are kept: they are expensive.
+const MAX_RESAMPLERS: usize = 4;
 /// Events that the host has not taken.
 const MAX_EVENTS: usize = 256;
+/// Bytes of a text: the rest of a longer one is dropped.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Pieces of a recognition that precede other work.
+const MAX_URGENT_STEPS: u32 = 1024;
 /// Utterances that wait for their text.
 const MAX_WAITING: usize = 8;
 
@@ -136,6 +149,7 @@ pub enum DropReason {
 #[derive(Debug)]
 pub struct Ear {
     shared: Arc<Shared>,
+    events: Receiver<EarEvent>,
     engine: VoiceEngine,
 }
 
@@ -146,8 +160,8 @@ impl Ear {
         if lost > 0 {
             return Some(EarEvent::Lost { samples: lost });
         }
-        let event = self.shared.events.pop();
-        if event.is_some() && self.shared.events.len() + 1 == MAX_EVENTS {
+        let event = self.events.pop();
+        if event.is_some() && self.events.level().room() == 1 {
             self.engine.wake();
         }
         event
@@ -167,7 +181,7 @@ impl Ear {
     /// Whether nothing more will come: the microphone was dropped and all events were taken.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::SeqCst) && self.shared.events.is_empty()
+        self.shared.ended.load(Ordering::SeqCst) && self.events.level().is_empty()
     }
 
     /// Whether someone speaks at this moment.
@@ -194,31 +208,44 @@ impl Drop for Ear {
 pub struct Microphone {
     shared: Arc<Shared>,
     engine: VoiceEngine,
+    /// Bits of samples, and marks.
+    samples: Sender<u32>,
+    /// Of the last sample; 0: there was none.
+    sample_rate: u32,
 }
 
 impl Microphone {
     /// Hears samples: mono, from -1 to 1, in a block of any length. Samples that are not finite are
-    /// silence. Rates outside of 4,000 to 384,000 a second are ignored.
+    /// silence. Rates outside of 4,000 to 384,000 a second are ignored, as is all sound after the end
+    /// of the ear.
     pub fn push(&mut self, samples: &[f32], sample_rate: u32) {
-        if !RATES.contains(&sample_rate) {
+        if !RATES.contains(&sample_rate) || self.shared.ended.load(Ordering::SeqCst) {
             return;
         }
-        for part in samples.chunks(BLOCK) {
-            let mut block = Block { sample_rate, length: part.len(), samples: [0.0; BLOCK] };
-            for (to, from) in block.samples.iter_mut().zip(part) {
-                *to = if from.is_finite() { from.clamp(-1.0, 1.0) } else { 0.0 };
-            }
-            if self.shared.blocks.push(block).is_err() {
-                self.shared.lost.fetch_add(part.len() as u64, Ordering::Relaxed);
-            }
+        let count = samples.len().min(self.room());
+        let (samples, lost) = samples.split_at(count);
+        if !samples.is_empty() && self.sample_rate != sample_rate {
+            // There was room for it too.
+            let is_marked = self.samples.push(MARK | sample_rate).is_ok();
+            debug_assert!(is_marked, "the ring is full");
+            self.sample_rate = sample_rate;
+        }
+        let finite = |sample: &f32| if sample.is_finite() { sample.clamp(-1.0, 1.0) } else { 0.0 };
+        self.samples.extend(samples.iter().map(|sample| finite(sample).to_bits()));
+        if !lost.is_empty() {
+            self.shared.lost.fetch_add(lost.len() as u64, Ordering::Relaxed);
         }
         self.engine.wake();
     }
 
-    /// Free capacity in samples: as many are taken without a loss.
+    /// Free capacity in samples: as many are taken without a loss, of any rate.
     #[must_use]
     pub fn room(&self) -> usize {
-        (BLOCKS - self.shared.blocks.len().min(BLOCKS)) * BLOCK
+        if self.shared.ended.load(Ordering::SeqCst) {
+            return MAX_SAMPLES;
+        }
+        // One place is kept for the mark of another rate.
+        self.samples.level().room().saturating_sub(1)
     }
 }
 
@@ -229,19 +256,9 @@ impl Drop for Microphone {
     }
 }
 
-/// Samples of the microphone.
-#[derive(Debug)]
-struct Block {
-    sample_rate: u32,
-    length: usize,
-    samples: [f32; BLOCK],
-}
-
 /// State that host, thread and microphone share.
 #[derive(Debug)]
 struct Shared {
-    blocks: ArrayQueue<Block>,
-    events: ArrayQueue<EarEvent>,
     waker: AtomicWaker,
     lost: AtomicU64,
     is_muted: AtomicBool,
@@ -288,9 +305,9 @@ pub(crate) fn new(
             return Err(VoiceError::Option { name, value, expected });
         }
     }
+    let (samples, microphone) = ring(MAX_SAMPLES + 1);
+    let (sent, events) = ring(MAX_EVENTS);
     let shared = Arc::new(Shared {
-        blocks: ArrayQueue::new(BLOCKS),
-        events: ArrayQueue::new(MAX_EVENTS),
         waker: AtomicWaker::new(),
         lost: AtomicU64::new(0),
         is_muted: AtomicBool::new(false),
@@ -299,8 +316,8 @@ pub(crate) fn new(
         is_closed: AtomicBool::new(false),
         ended: AtomicBool::new(false),
     });
-    let ear = Ear { shared: Arc::clone(&shared), engine: engine.clone() };
-    let microphone = Microphone { shared: Arc::clone(&shared), engine };
+    let ear = Ear { shared: Arc::clone(&shared), events, engine: engine.clone() };
+    let sender = Microphone { shared: Arc::clone(&shared), engine, samples, sample_rate: 0 };
     let segments = Segments::new(options.segments.clone());
     let job = Job {
         shared,
@@ -308,7 +325,10 @@ pub(crate) fn new(
         activity,
         frame,
         options,
-        resampler: None,
+        microphone,
+        sent,
+        block: Vec::new(),
+        resamplers: VecDeque::new(),
         samples: Vec::new(),
         segments,
         events: VecDeque::new(),
@@ -317,7 +337,7 @@ pub(crate) fn new(
         eager: None,
         recognized_at: 0,
     };
-    Ok((ear, microphone, job))
+    Ok((ear, sender, job))
 }
 
 /// The part of an ear that the thread has.
@@ -330,8 +350,13 @@ pub(crate) struct Job {
     /// Samples of its frames.
     frame: usize,
     options: EarOptions,
-    /// For the rate of the last block.
-    resampler: Option<(u32, Resampler)>,
+    microphone: Receiver<u32>,
+    /// Events on their way to the host.
+    sent: Sender<EarEvent>,
+    /// Samples of the microphone, all of the first resampler's rate.
+    block: Vec<f32>,
+    /// With their rates. The first one is of the last mark.
+    resamplers: VecDeque<(u32, Resampler)>,
     /// Samples that are less than a frame.
     samples: Vec<f32>,
     segments: Segments,
@@ -363,6 +388,8 @@ struct Utterance {
 struct Work {
     recognition: Box<dyn Recognition>,
     purpose: Purpose,
+    /// Pieces so far.
+    steps: u32,
 }
 
 #[derive(Debug)]
@@ -392,26 +419,43 @@ impl Job {
             return true;
         }
         !self.shared.has_microphone.load(Ordering::SeqCst)
-            && self.shared.blocks.is_empty()
+            && self.microphone.level().is_empty()
             && self.waiting.is_empty()
             && self.current.is_none()
             && self.events.is_empty()
             && !self.segments.is_speech()
     }
 
-    /// Takes the samples of the microphone. Returns whether there were some.
-    pub(crate) fn hear(&mut self) -> bool {
-        let mut has_heard = false;
-        // While the host takes no events, samples wait, and are lost in the end.
-        while self.events.is_empty()
-            && let Some(block) = self.shared.blocks.pop()
-        {
-            has_heard = true;
-            self.block(&block);
-            self.send();
+    /// Whether there is something to hear or to send.
+    pub(crate) fn can_hear(&self) -> bool {
+        if !self.events.is_empty() {
+            return self.sent.level().room() > 0;
         }
         let has_microphone = self.shared.has_microphone.load(Ordering::SeqCst);
-        if !has_microphone && self.shared.blocks.is_empty() && self.segments.is_speech() {
+        !self.microphone.level().is_empty() || (!has_microphone && self.segments.is_speech())
+    }
+
+    /// Takes the next samples of the microphone. Returns whether there were some.
+    pub(crate) fn hear(&mut self) -> bool {
+        let (mut has_heard, mut heard) = (false, Duration::ZERO);
+        // While the host takes no events, samples wait, and are lost in the end.
+        for _ in 0..MAX_BLOCKS {
+            if !self.events.is_empty() || heard >= MAX_HEARD {
+                break;
+            }
+            let Some(mark) = self.take_block() else { break };
+            has_heard = true;
+            let rate = self.resamplers.front().map_or(HEARING_RATE, |(rate, _)| *rate);
+            heard += duration(self.block.len() as u64, rate);
+            self.block();
+            self.send();
+            if mark.is_some_and(|rate| self.change_rate(rate)) {
+                break;
+            }
+        }
+        let has_microphone = self.shared.has_microphone.load(Ordering::SeqCst);
+        let is_over = !has_microphone && self.microphone.level().is_empty();
+        if is_over && self.segments.is_speech() {
             // The rest, less than a frame, belongs to the utterance too.
             if !self.samples.is_empty() {
                 self.samples.resize(self.frame, 0.0);
@@ -427,15 +471,41 @@ impl Job {
         has_heard
     }
 
-    fn block(&mut self, block: &Block) {
-        let rate = block.sample_rate;
-        if self.resampler.as_ref().is_none_or(|(of, _)| *of != rate) {
-            self.resampler = Some((rate, Resampler::new(rate, HEARING_RATE)));
+    /// Takes the next samples of one rate, and the next rate if a mark follows them.
+    fn take_block(&mut self) -> Option<Option<u32>> {
+        self.block.clear();
+        while self.block.len() < BLOCK
+            && let Some(bits) = self.microphone.pop()
+        {
+            let sample = f32::from_bits(bits);
+            if !sample.is_finite() {
+                return Some(Some(bits & !MARK));
+            }
+            self.block.push(sample);
         }
-        let Some((_, resampler)) = &mut self.resampler else { return };
+        (!self.block.is_empty()).then_some(None)
+    }
+
+    /// The next samples have this rate. Returns whether its weights had to be computed.
+    fn change_rate(&mut self, rate: u32) -> bool {
+        let known = self.resamplers.iter().position(|(of, _)| *of == rate);
+        match known.and_then(|known| self.resamplers.remove(known)) {
+            Some((_, mut resampler)) => {
+                resampler.reset();
+                self.resamplers.push_front((rate, resampler));
+            }
+            None => {
+                self.resamplers.truncate(MAX_RESAMPLERS - 1);
+                self.resamplers.push_front((rate, Resampler::new(rate, HEARING_RATE)));
+            }
+        }
+        known.is_none()
+    }
+
+    fn block(&mut self) {
+        let Some((_, resampler)) = self.resamplers.front_mut() else { return };
         let first = self.samples.len();
-        let samples = block.samples.get(..block.length).unwrap_or_default();
-        resampler.push(samples, &mut self.samples);
+        resampler.push(&self.block, &mut self.samples);
         if self.shared.is_muted.load(Ordering::Relaxed) {
             self.samples.iter_mut().skip(first).for_each(|sample| *sample = 0.0);
         }
@@ -545,7 +615,7 @@ impl Job {
         let Some(recognizer) = self.recognizer.clone() else { return };
         let (samples, options) = (self.segments.samples(), &self.options.recognize);
         match guarded(|| recognizer.begin(samples, options)) {
-            Ok(recognition) => self.current = Some(Work { recognition, purpose }),
+            Ok(recognition) => self.current = Some(Work { recognition, purpose, steps: 0 }),
             Err(error) => self.events.push_back(EarEvent::Failed(error)),
         }
     }
@@ -562,6 +632,8 @@ impl Job {
         let is_partial = |work: &Work| matches!(work.purpose, Purpose::Partial);
         match &self.current {
             Some(work) if is_partial(work) => Some(Duration::from_millis(300)),
+            // Mouths go on beside one that perhaps never ends.
+            Some(work) if work.steps > MAX_URGENT_STEPS => Some(Duration::from_millis(250)),
             Some(_) => Some(Duration::ZERO),
             None => (!self.waiting.is_empty()).then_some(Duration::ZERO),
         }
@@ -574,10 +646,17 @@ impl Job {
             self.send();
             return;
         };
+        work.steps = work.steps.saturating_add(1);
         let result = guarded(|| work.recognition.step());
         let result = match result {
             Ok(None) => return,
-            Ok(Some(transcript)) => Ok(transcript),
+            Ok(Some(mut transcript)) => {
+                cut(&mut transcript.text);
+                if let Some(language) = &mut transcript.language {
+                    cut(language);
+                }
+                Ok(transcript)
+            }
             Err(error) => Err(error),
         };
         match self.current.take().map(|work| work.purpose) {
@@ -601,7 +680,8 @@ impl Job {
         let Some(recognizer) = self.recognizer.clone() else { return };
         match guarded(|| recognizer.begin(&samples, &self.options.recognize)) {
             Ok(recognition) => {
-                self.current = Some(Work { recognition, purpose: Purpose::Final(span) });
+                let purpose = Purpose::Final(span);
+                self.current = Some(Work { recognition, purpose, steps: 0 });
             }
             Err(error) => self.finish(Err(error), span),
         }
@@ -638,7 +718,7 @@ impl Job {
     pub(crate) fn send(&mut self) {
         let mut has_sent = false;
         while let Some(event) = self.events.pop_front() {
-            if let Err(event) = self.shared.events.push(event) {
+            if let Err(event) = self.sent.push(event) {
                 self.events.push_front(event);
                 break;
             }
@@ -647,6 +727,14 @@ impl Job {
         if has_sent {
             self.shared.waker.wake();
         }
+    }
+}
+
+/// Shortens a text of a recogniser to its bound.
+fn cut(text: &mut String) {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        text.shrink_to_fit();
     }
 }
 

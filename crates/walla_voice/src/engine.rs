@@ -58,7 +58,7 @@ pub struct VoiceStats {
     pub busy: Duration,
     /// Time of the longest piece.
     pub longest: Duration,
-    /// Pieces of work.
+    /// Pieces of work. Hearing the next samples of all microphones is one.
     pub pieces: u64,
 }
 

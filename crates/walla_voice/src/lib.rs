@@ -65,6 +65,7 @@ mod parts;
 mod piper;
 mod recognizer;
 mod resample;
+mod ring;
 mod segments;
 mod synthesizer;
 mod timing;

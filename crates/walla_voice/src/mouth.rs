@@ -12,6 +12,7 @@
 //! 3. A stop is a number: sentences before it are dropped by the thread, and their blocks by the
 //!    reader.
 //! 4. The thread makes a piece only if its blocks, and the events of a piece, have room.
+//! 5. Each queue has one sender and one receiver, and neither waits for the other one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +21,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
-use crossbeam_queue::ArrayQueue;
 
 use crate::engine::VoiceEngine;
 use crate::error::VoiceError;
 use crate::guard::{discard, guarded};
 use crate::resample::RATES;
+use crate::ring::{Level, Receiver, Sender, ring};
 use crate::synthesizer::{SpeakOptions, SpeechSynthesizer, Step, Utterance};
 use crate::timing::{Ends, Timing, duration};
 
@@ -132,6 +133,8 @@ pub enum SayError {
 #[derive(Debug)]
 pub struct Mouth {
     shared: Arc<Shared>,
+    said: Sender<Said>,
+    events: Receiver<MouthEvent>,
     engine: VoiceEngine,
     reader: Option<MouthReader>,
     /// Id of the last sentence.
@@ -155,7 +158,7 @@ impl Mouth {
         }
         let id = self.last + 1;
         let said = Said { id, text, options };
-        if let Err(said) = self.shared.said.push(said) {
+        if let Err(said) = self.said.push(said) {
             return Err(SayError::Full(said.text));
         }
         self.last = id;
@@ -190,9 +193,9 @@ impl Mouth {
 
     /// The next event.
     pub fn try_event(&mut self) -> Option<MouthEvent> {
-        let event = self.shared.events.pop();
+        let event = self.events.pop();
         // The thread may have waited for this room.
-        if event.is_some() && self.shared.events.len() + EVENTS_OF_A_PIECE == MAX_EVENTS {
+        if event.is_some() && self.events.level().room() == EVENTS_OF_A_PIECE {
             self.engine.wake();
         }
         event
@@ -254,6 +257,7 @@ impl Drop for Mouth {
 #[derive(Debug)]
 pub struct MouthReader {
     shared: Arc<Shared>,
+    blocks: Receiver<Block>,
     prebuffer: usize,
     block: Block,
     /// Samples of the block that were read.
@@ -353,11 +357,11 @@ impl MouthReader {
                 self.is_inside = false;
                 self.shared.done.store(self.block.sentence, Ordering::Release);
             }
-            let blocks = self.shared.blocks.len();
+            let blocks = self.blocks.level().len();
             if !self.is_inside && !self.shared.may_begin(blocks, self.prebuffer) {
                 return false;
             }
-            let Some(block) = self.shared.blocks.pop() else { return false };
+            let Some(block) = self.blocks.pop() else { return false };
             self.is_inside = true;
             (self.block, self.read) = (block, 0);
         }
@@ -373,12 +377,10 @@ impl MouthReader {
 /// State that host, thread and reader share.
 #[derive(Debug)]
 struct Shared {
-    said: ArrayQueue<Said>,
-    events: ArrayQueue<MouthEvent>,
     waker: AtomicWaker,
     /// Of a task that waits for samples.
     reader_waker: AtomicWaker,
-    blocks: ArrayQueue<Block>,
+    blocks: Arc<Level>,
     sample_rate: u32,
     /// Id of the last sentence that was said; of the last one that was read to its end; of the last
     /// one that is complete in the ring; of the first one that was not stopped.
@@ -452,12 +454,13 @@ pub(crate) fn new(
         return Err(VoiceError::Option { name, value, expected });
     }
     let blocks = |time: Duration| (time.as_secs_f64() * f64::from(rate)) as usize / BLOCK + 1;
+    let (said, texts) = ring(max_sentences);
+    let (events, taken_events) = ring(MAX_EVENTS);
+    let (made, blocks_to_read) = ring(blocks(ahead));
     let shared = Arc::new(Shared {
-        said: ArrayQueue::new(max_sentences),
-        events: ArrayQueue::new(MAX_EVENTS),
         waker: AtomicWaker::new(),
         reader_waker: AtomicWaker::new(),
-        blocks: ArrayQueue::new(blocks(ahead)),
+        blocks: Arc::clone(made.level()),
         sample_rate: rate,
         last: AtomicU32::new(0),
         done: AtomicU32::new(0),
@@ -472,6 +475,7 @@ pub(crate) fn new(
     let prebuffer = blocks(prebuffer.min(ahead / 2));
     let reader = MouthReader {
         shared: Arc::clone(&shared),
+        blocks: blocks_to_read,
         prebuffer,
         block: EMPTY,
         read: 0,
@@ -480,12 +484,16 @@ pub(crate) fn new(
     let job = Job {
         voice,
         shared: Arc::clone(&shared),
+        said: texts,
+        events,
+        blocks: made,
         current: None,
         samples: VecDeque::new(),
         piece: Vec::new(),
         waits_since: None,
     };
-    Ok((Mouth { shared, engine, reader: Some(reader), last: 0 }, job))
+    let mouth = Mouth { shared, said, events: taken_events, engine, reader: Some(reader), last: 0 };
+    Ok((mouth, job))
 }
 
 /// The part of a mouth that the thread has.
@@ -493,6 +501,9 @@ pub(crate) fn new(
 pub(crate) struct Job {
     voice: Arc<dyn SpeechSynthesizer>,
     shared: Arc<Shared>,
+    said: Receiver<Said>,
+    events: Sender<MouthEvent>,
+    blocks: Sender<Block>,
     current: Option<Sentence>,
     /// Samples of the current sentence that are not in the ring.
     samples: VecDeque<f32>,
@@ -565,7 +576,7 @@ impl Job {
             }
             block.length = length as u16;
             block.is_last = is_complete && length == self.samples.len();
-            if self.shared.blocks.push(block).is_err() {
+            if self.blocks.push(block).is_err() {
                 return;
             }
             let is_last = block.is_last;
@@ -583,7 +594,7 @@ impl Job {
     fn next_stopped(&mut self, first_kept: u32) -> Option<Said> {
         // Texts are in order, so if the last one was not stopped, only the thread knows the first.
         let has_stopped = self.shared.made.load(Ordering::Relaxed) + 1 < first_kept;
-        if has_stopped && self.has_room_for_events() { self.shared.said.pop() } else { None }
+        if has_stopped && self.has_room_for_events() { self.said.pop() } else { None }
     }
 
     /// Time until the host needs the next sample, if there is work to do.
@@ -591,7 +602,7 @@ impl Job {
         if !self.has_work() {
             return None;
         }
-        let samples = self.shared.blocks.len() * BLOCK;
+        let samples = self.blocks.level().len() * BLOCK;
         let has_begun = self.current.as_ref().is_some_and(|sentence| sentence.stored > 0);
         if samples > 0 || has_begun {
             self.waits_since = None;
@@ -604,18 +615,18 @@ impl Job {
     fn has_work(&self) -> bool {
         let has_work = match &self.current {
             Some(sentence) => sentence.utterance.is_some() && self.samples.len() < BLOCK,
-            None => !self.shared.said.is_empty(),
+            None => !self.said.level().is_empty(),
         };
-        has_work && !self.shared.blocks.is_full() && self.has_room_for_events()
+        has_work && self.blocks.level().room() > 0 && self.has_room_for_events()
     }
 
     /// Whether there is something to do as soon as samples were read or events taken.
     pub(crate) fn waits_for_room(&self) -> bool {
-        (self.current.is_some() || !self.shared.said.is_empty()) && !self.has_work()
+        (self.current.is_some() || !self.said.level().is_empty()) && !self.has_work()
     }
 
     fn has_room_for_events(&self) -> bool {
-        self.shared.events.len() + EVENTS_OF_A_PIECE <= MAX_EVENTS
+        self.events.level().room() >= EVENTS_OF_A_PIECE
     }
 
     /// Does one piece of work.
@@ -634,7 +645,7 @@ impl Job {
                 (sentence.id, result)
             }
             None => {
-                let Some(Said { id, text, options }) = self.shared.said.pop() else { return };
+                let Some(Said { id, text, options }) = self.said.pop() else { return };
                 let voice = Arc::clone(&self.voice);
                 let begun = guarded(|| voice.begin(&text, &options));
                 let (utterance, result) = match begun {
@@ -670,9 +681,9 @@ impl Job {
         }
     }
 
-    fn event(&self, event: MouthEvent) {
+    fn event(&mut self, event: MouthEvent) {
         // There was room before the piece of work.
-        let is_stored = self.shared.events.push(event).is_ok();
+        let is_stored = self.events.push(event).is_ok();
         debug_assert!(is_stored, "the queue of events is full");
         self.shared.waker.wake();
     }

@@ -27,7 +27,7 @@ pub trait SpeechRecognizer: Debug + Send + Sync {
 /// A recording in work. Each [`step`](Self::step) is one piece of work; dropping it cancels the
 /// rest.
 pub trait Recognition: Debug + Send {
-    /// Does the next piece of work. Returns the text at the end.
+    /// Does the next piece of work. Returns the text at the end; an ear cuts it to 64 KiB.
     ///
     /// # Errors
     /// If the network fails. The recognition has ended then.

@@ -57,6 +57,13 @@ impl Resampler {
         }
     }
 
+    /// Forgets the stream: the next sample is the first one of another.
+    pub(crate) fn reset(&mut self) {
+        self.input.clear();
+        self.input.resize(self.taps / 2 - 1, 0.0);
+        (self.outputs, self.dropped) = (0, 0);
+    }
+
     /// Appends the next samples at the new rate to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut Vec<f32>) {
         let [from, to] = self.rates.map(u64::from);
@@ -115,6 +122,20 @@ mod tests {
         Resampler::new(48_000, 16_000).push(&tone(48_000, 12_000.0, 48_000), &mut out);
         let worst = out.iter().skip(200).fold(0.0, |worst: f32, sample| worst.max(sample.abs()));
         assert!(worst < 0.01, "{worst}");
+    }
+
+    #[test]
+    fn a_reset_stream_is_as_a_new_one() {
+        let samples = tone(22_050, 300.0, 5000);
+        let mut resampler = Resampler::new(22_050, 16_000);
+        let streams = [(); 2].map(|()| {
+            let mut out = Vec::new();
+            resampler.reset();
+            resampler.push(&samples, &mut out);
+            out
+        });
+        let [first, second] = streams;
+        assert!(first == second && first.len() > 3000);
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         work.take_commands(shared);
         let begin = Instant::now();
         if work.hear() {
-            account.spend(1, begin.elapsed(), &shared.grants);
+            let time = begin.elapsed();
+            shared.count(time);
+            account.spend(1, time, &shared.grants);
         }
         each(&mut work.mouths, mouth::Job::store);
         if work.most_urgent().is_none() {
@@ -43,7 +45,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             let max_time = waits_for_room.then_some(ROOM_INTERVAL);
             shared.sleep(max_time, || {
                 work.take_commands(shared);
-                work.hear() || work.most_urgent().is_some()
+                work.ears.iter().any(ear::Job::can_hear) || work.most_urgent().is_some()
             });
             continue;
         }

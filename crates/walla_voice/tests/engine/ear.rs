@@ -3,11 +3,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use walla_voice::{
-    DropReason, Ear, EarEvent, EarOptions, Microphone, Recognition, RecognizeOptions,
-    SegmentOptions, SpeechRecognizer, Transcript, VoiceEngine, VoiceError, VoiceOptions,
+    DropReason, Ear, EarEvent, EarOptions, Microphone, MouthOptions, Recognition, RecognizeOptions,
+    SegmentOptions, SpeakOptions, SpeechRecognizer, Transcript, VoiceEngine, VoiceError,
+    VoiceOptions,
 };
 
-use crate::common::{DefectiveHearing, Dropped, Loud, Milliseconds, wait};
+use crate::common::{
+    DefectiveHearing, Dropped, Letters, Loud, Milliseconds, letters, read_all, wait,
+};
 
 fn ear(recognizer: &Arc<Milliseconds>, options: EarOptions) -> (Ear, Microphone) {
     let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
@@ -253,13 +256,22 @@ fn samples_that_nobody_takes_are_counted() {
     push(&mut microphone, 500, 0.5);
     push(&mut microphone, 400, 0.0);
     wait(|| recognizer.is_computing.load(Ordering::SeqCst).then_some(()));
-    // The thread takes nothing now.
+    // The thread takes nothing now. Blocks of any length take their samples, and another rate one.
+    let room = microphone.room();
+    for _ in 0..100 {
+        microphone.push(&[0.0; 16], 16_000);
+    }
+    assert_eq!(microphone.room(), room - 1600);
+    microphone.push(&[0.0; 16], 48_000);
+    assert_eq!(microphone.room(), room - 1617);
     microphone.push(&vec![0.0; microphone.room() + 1000], 16_000);
     let lost = wait(|| match ear.try_event() {
         Some(EarEvent::Lost { samples }) => Some(samples),
         _ => None,
     });
     assert_eq!((lost, microphone.room()), (1000, 0));
+    microphone.push(&[0.0; 7], 22_050);
+    assert!(matches!(ear.try_event(), Some(EarEvent::Lost { samples: 7 })));
     drop(held);
     wait(|| matches!(ear.try_event(), Some(EarEvent::Final { .. })).then_some(()));
 }
@@ -407,4 +419,89 @@ fn a_recogniser_gets_no_longer_recording_than_it_takes() {
     let events = events(ear);
     assert!(!events.iter().any(|event| event == "failed"), "{events:?}");
     assert!(events.iter().filter(|event| event.starts_with("final")).count() >= 5, "{events:?}");
+}
+
+#[test]
+fn a_microphone_that_changes_its_rate_does_not_hold_the_thread() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let recognizer = Arc::new(Milliseconds::default());
+    let ear = engine.ear(recognizer, Box::new(Loud), EarOptions::default());
+    let (mut ear, mut microphone) = ear.unwrap();
+    for at in 0..450 {
+        microphone.push(&[0.0; 512], [383_999, 191_999][at % 2]);
+    }
+    let mut mouth = engine.mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+    mouth.say("a".to_owned(), SpeakOptions::default()).unwrap();
+    wait(|| mouth.try_event());
+    wait(|| (microphone.room() == 480 * 512).then_some(()));
+    assert!(ear.try_event().is_none(), "nothing is lost");
+    // Weights are computed twice, not 450 times.
+    let stats = engine.stats();
+    assert!(stats.busy < Duration::from_secs(4), "{stats:?}");
+    // Sound of a level is heard at all rates.
+    for rate in [16_000, 8_000, 48_000, 22_050, 44_100, 16_000] {
+        for _ in 0..rate / 400 {
+            wait(|| (microphone.room() > 4096).then_some(()));
+            microphone.push(&[0.5; 100], rate);
+        }
+    }
+    drop(microphone);
+    let text = events(ear).last().unwrap().clone();
+    let ms: usize = text.strip_prefix("final ").unwrap().parse().unwrap();
+    assert!((1400..=1500).contains(&ms), "{ms}");
+}
+
+#[test]
+fn hearing_is_work_and_ends_with_the_ear() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let recognizer = Arc::new(Milliseconds::default());
+    let ear = engine.ear(recognizer, Box::new(Loud), EarOptions::default());
+    let (ear, mut microphone) = ear.unwrap();
+    // Two seconds are four pieces.
+    microphone.push(&[0.0; 32_000], 16_000);
+    wait(|| (engine.stats().pieces >= 4).then_some(()));
+    assert!(engine.stats().busy > Duration::ZERO);
+    drop(ear);
+    wait(|| {
+        microphone.push(&[0.0; 16_000], 16_000);
+        (microphone.room() == 480 * 512).then_some(())
+    });
+}
+
+#[test]
+fn a_recognition_that_never_ends_does_not_silence_mouths() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let recognizer = DefectiveHearing { transcript: None, ..DefectiveHearing::default() };
+    let ear = engine.ear(Arc::new(recognizer), Box::new(Loud), EarOptions::default());
+    let (mut ear, mut microphone) = ear.unwrap();
+    push(&mut microphone, 1000, 0.5);
+    push(&mut microphone, 1000, 0.0);
+    assert!(matches!(wait(|| ear.try_event()), EarEvent::Begun { .. }));
+    let mut mouth = engine.mouth(Arc::new(Letters::default()), MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    mouth.say("abcdef".to_owned(), SpeakOptions::default()).unwrap();
+    assert!(read_all(&mouth, &mut reader) == letters("abcdef"));
+}
+
+#[test]
+fn texts_of_a_recogniser_have_a_bound() {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let text = "ä".repeat(100_000) + ".";
+    let transcript = Transcript { text: format!("a{text}"), ..Transcript::default() };
+    let recognizer =
+        DefectiveHearing { transcript: Some(transcript), ..DefectiveHearing::default() };
+    let ear = engine.ear(Arc::new(recognizer), Box::new(Loud), EarOptions::default());
+    let (ear, mut microphone) = ear.unwrap();
+    push(&mut microphone, 2000, 0.5);
+    std::thread::sleep(Duration::from_millis(20));
+    push(&mut microphone, 500, 0.5);
+    drop(microphone);
+    let events = events(ear);
+    let length = |name: &str| {
+        let text = events.iter().find_map(|event| event.strip_prefix(name));
+        text.map(str::len)
+    };
+    // A character of two bytes does not fit into the last one.
+    let max = Some((64 << 10) - 1);
+    assert_eq!((length("partial "), length("final ")), (max, max));
 }
