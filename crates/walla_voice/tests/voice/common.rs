@@ -1,7 +1,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use walla_voice::{SpeakOptions, SpeechSynthesizer, Step, Timing, Utterance};
+use walla_voice::{
+    MouthEvent, MouthOptions, SpeakOptions, SpeechSynthesizer, Step, Timing, Utterance,
+    VoiceEngine, VoiceOptions,
+};
 
 /// A file of the parts that `cargo xtask voice` fetches.
 pub fn part(name: &str) -> PathBuf {
@@ -26,6 +29,25 @@ pub fn finish(mut utterance: Box<dyn Utterance>) -> (Vec<f32>, Timing, usize) {
             Step::Planned(part) => timing.append(part),
             Step::Working => {}
             Step::Ended => return (samples, timing, steps),
+        }
+    }
+}
+
+/// Speaks texts with a mouth, which checks the times of the voice.
+pub fn say_all(voice: Arc<dyn SpeechSynthesizer>, texts: &[&str]) {
+    let engine = VoiceEngine::new(&VoiceOptions::default()).unwrap();
+    let mut mouth = engine.mouth(voice, MouthOptions::default()).unwrap();
+    let mut reader = mouth.take_reader().unwrap();
+    for text in texts {
+        mouth.say((*text).to_owned(), SpeakOptions::default()).unwrap();
+        loop {
+            reader.read(&mut [0.0; 4096]);
+            match mouth.try_event() {
+                Some(MouthEvent::Made { .. }) => break,
+                Some(MouthEvent::Planned { .. }) => {}
+                Some(event) => panic!("{event:?} of {text:?}"),
+                None => std::thread::yield_now(),
+            }
         }
     }
 }

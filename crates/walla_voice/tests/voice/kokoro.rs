@@ -10,7 +10,7 @@ use walla_voice::{
     WhisperOptions,
 };
 
-use crate::common::{Damage, part, speak, speak_if_possible};
+use crate::common::{Damage, part, say_all, speak, speak_if_possible};
 use crate::tiny::{Builder, weights};
 
 const TEXTS: [&str; 3] = [
@@ -231,7 +231,10 @@ fn any_text_can_be_spoken() {
     let (samples, ..) = speak(&voice, &blocks, &slow);
     assert!(samples.iter().all(|sample| sample.is_finite()));
     // Without a space, a sentence is divided all the same.
-    speak(&voice, &"ab".repeat(3000), &SpeakOptions::default());
+    let long = "ab".repeat(3000);
+    speak(&voice, &long, &SpeakOptions::default());
+    let numbers = "On May 3rd, 1999, I paid $5.50 for a “naïve” café — \"100%\"!";
+    say_all(voice, &[TEXTS[0], TEXTS[2], &blocks, &long, numbers, "", "😀"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use walla_voice::{
     Dialect, English, Piper, PiperOptions, SpeakOptions, SpeechSynthesizer, Viseme, VoiceError,
 };
 
-use crate::common::{Damage, part, speak, speak_if_possible};
+use crate::common::{Damage, part, say_all, speak, speak_if_possible};
 use crate::tiny;
 
 /// Loads the tiny voice.
@@ -112,7 +112,10 @@ fn any_text_can_be_spoken() {
     let (samples, ..) = speak(&voice, &blocks, &SpeakOptions::default());
     assert!(samples.iter().all(|sample| sample.is_finite()));
     // Without a space, a sentence is divided all the same.
-    speak(&voice, &"ab".repeat(3000), &SpeakOptions::default());
+    let long = "ab".repeat(3000);
+    speak(&voice, &long, &SpeakOptions::default());
+    let numbers = "On May 3rd, 1999, I paid $5.50 for a “naïve” café — \"100%\"!";
+    say_all(voice, &[TEXTS[0], TEXTS[2], &blocks, &long, numbers, "", "😀"]);
 }
 
 #[test]
