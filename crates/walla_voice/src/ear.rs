@@ -222,7 +222,7 @@ impl Microphone {
         if !RATES.contains(&sample_rate) || self.shared.ended.load(Ordering::SeqCst) {
             return;
         }
-        let count = samples.len().min(self.room());
+        let count = samples.len().min(self.free());
         let (samples, lost) = samples.split_at(count);
         if !samples.is_empty() && self.sample_rate != sample_rate {
             // There was room for it too.
@@ -244,6 +244,10 @@ impl Microphone {
         if self.shared.ended.load(Ordering::SeqCst) {
             return MAX_SAMPLES;
         }
+        self.free()
+    }
+
+    fn free(&self) -> usize {
         // One place is kept for the mark of another rate.
         self.samples.level().room().saturating_sub(1)
     }
@@ -404,6 +408,7 @@ enum Purpose {
 
 impl Drop for Job {
     fn drop(&mut self) {
+        self.shared.is_speech.store(false, Ordering::Relaxed);
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.waker.wake();
         // Guarded alone: if the drop of the detector panicked too, the process would abort.

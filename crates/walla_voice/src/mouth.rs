@@ -214,7 +214,7 @@ impl Mouth {
 
     /// Whether the thread, or this mouth's part of it, has ended: nothing more will be spoken.
     /// Sentences in work have no last event then, and what was made of them is played. A voice that
-    /// panics outside of its [`step`](crate::Utterance::step) ends its mouth so, and no other one.
+    /// panics in a drop ends its mouth so, and no other one.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended()

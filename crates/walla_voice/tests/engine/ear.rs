@@ -345,6 +345,9 @@ fn a_recogniser_that_panics_in_a_drop_ends_its_ear_alone() {
         push(&mut microphone, 1000, 0.0);
         // Nothing waits for the microphone's end.
         assert_eq!(events(bad), ["begun"]);
+        let room = microphone.room();
+        microphone.push(&[0.5; 100], 48_000);
+        assert_eq!(microphone.room(), room, "it is not held up by an ear that has ended");
     }
     push(&mut good_microphone, 1000, 0.5);
     drop(good_microphone);

@@ -4,8 +4,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use walla_voice::{
-    MouthEvent, MouthOptions, SayError, SentenceId, SpeakOptions, Timed, Timing, VoiceEngine,
-    VoiceError, VoiceOptions,
+    Ear, Microphone, Mouth, MouthEvent, MouthOptions, MouthReader, SayError, SentenceId,
+    SpeakOptions, Timed, Timing, VoiceEngine, VoiceError, VoiceOptions,
 };
 
 use crate::common::{Defective, Dropped, Letters, PIECE, event, letters, read_all, wait};
@@ -181,7 +181,7 @@ fn the_sound_that_is_needed_first_is_made_first() {
         let samples: Vec<u64> = mouths.iter().map(|mouth| mouth.position().samples).collect();
         let (least, most) = (samples.iter().min().unwrap(), samples.iter().max().unwrap());
         assert!(most - least <= 5 * PIECE as u64, "{samples:?}");
-        mouths.iter().all(walla_voice::Mouth::is_idle).then_some(())
+        mouths.iter().all(Mouth::is_idle).then_some(())
     });
 }
 
@@ -356,4 +356,28 @@ fn samples_that_are_not_finite_are_silence() {
         mouth.say("a".to_owned(), options()).unwrap();
         assert_eq!(read_all(&mouth, &mut reader), [heard; PIECE]);
     }
+}
+
+#[test]
+fn many_mouths_are_made_at_once() {
+    let engine = engine();
+    let voice = Arc::new(Letters::default());
+    let options = MouthOptions { ahead: Duration::from_millis(100), ..MouthOptions::default() };
+    let mut first = engine.mouth(Arc::clone(&voice) as _, options).unwrap();
+    first.say("~".to_owned(), self::options()).unwrap();
+    // The slow letter holds the thread.
+    wait(|| (voice.steps.load(Ordering::SeqCst) == 2).then_some(()));
+    let mouths: Vec<_> =
+        (0..400).map(|_| engine.mouth(Arc::clone(&voice) as _, options).unwrap()).collect();
+    assert_eq!(mouths.len(), 400);
+}
+
+#[test]
+fn handles_may_be_shared() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<VoiceEngine>();
+    is_shared::<Mouth>();
+    is_shared::<MouthReader>();
+    is_shared::<Ear>();
+    is_shared::<Microphone>();
 }
