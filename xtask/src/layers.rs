@@ -128,6 +128,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "rten",
             "rten-onnx",
             "rten-tensor",
+            "rtrb",
             "rustfft",
             "serde_json",
             "thiserror",

@@ -143,6 +143,8 @@ pub enum DropReason {
     Full,
     /// The recogniser failed: an [`EarEvent::Failed`] precedes.
     Failed,
+    /// The ear was dropped before: its host says so.
+    Stopped,
 }
 
 /// Texts of a microphone, on the side of the game.
@@ -216,8 +218,8 @@ pub struct Microphone {
 
 impl Microphone {
     /// Hears samples: mono, from -1 to 1, in a block of any length. Samples that are not finite are
-    /// silence. Rates outside of 4,000 to 384,000 a second are ignored, as is all sound after the end
-    /// of the ear.
+    /// silence. Rates outside of 4,000 to 384,000 a second are ignored, as is all sound after the
+    /// end of the ear.
     pub fn push(&mut self, samples: &[f32], sample_rate: u32) {
         if !RATES.contains(&sample_rate) || self.shared.ended.load(Ordering::SeqCst) {
             return;

@@ -111,6 +111,7 @@ impl Kokoro {
     /// If a file cannot be read, is damaged or not of a Kokoro voice.
     pub fn load(path: impl AsRef<Path>, options: KokoroOptions) -> Result<Arc<Self>, VoiceError> {
         let path = path.as_ref();
+        onnx::check_path(path)?;
         let wrong = |reason: String| VoiceError::model(path, reason);
         let symbols = files::vocabulary(options.vocabulary.as_deref(), path)?;
         let style = files::style(&options.style)?;

@@ -9,8 +9,8 @@
 //! 1. Sentences are spoken in order. Each one has exactly one last block in the ring and exactly
 //!    one last event, also if it was stopped or has failed.
 //! 2. The reader alone counts played samples: the position is exact.
-//! 3. A stop is a number: sentences before it are dropped by the thread, and their blocks by the
-//!    reader.
+//! 3. A stop is a number, or a range of them: sentences before it, or inside, are dropped by the
+//!    thread, and their blocks by the reader.
 //! 4. The thread makes a piece only if its blocks, and the events of a piece, have room.
 //! 5. Each queue has one sender and one receiver, and neither waits for the other one.
 
@@ -179,10 +179,29 @@ impl Mouth {
         self.position()
     }
 
+    /// Stops the sentences so far behind this one, which goes on.
+    pub fn stop_after(&mut self, sentence: SentenceId) {
+        let skipped = self.shared.skipped.load(Ordering::SeqCst);
+        let (from, to) = ((skipped >> 32) as u32, skipped as u32);
+        let first = sentence.0.saturating_add(1);
+        // An earlier call may have stopped some of them.
+        let from = if sentence.0 < to { from.min(first) } else { first };
+        let skipped = u64::from(from) << 32 | u64::from(self.last);
+        self.shared.skipped.store(skipped, Ordering::SeqCst);
+        self.shared.reader_waker.wake();
+        self.engine.wake();
+    }
+
     /// The place of the playback.
     #[must_use]
     pub fn position(&self) -> Position {
         self.shared.position()
+    }
+
+    /// Whether the reader, taken or not, exists.
+    #[must_use]
+    pub fn has_reader(&self) -> bool {
+        self.shared.has_reader.load(Ordering::SeqCst)
     }
 
     /// Whether all sentences were read to their ends or stopped.
@@ -309,9 +328,8 @@ impl MouthReader {
         let gain = f32::from_bits(self.shared.gain.load(Ordering::Relaxed));
         let (mut filled, mut missing) = (0, false);
         while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let first_kept = self.shared.first_kept.load(Ordering::SeqCst);
-            if !self.has_samples(first_kept) {
-                let is_kept = self.is_inside && self.block.sentence >= first_kept;
+            if !self.has_samples() {
+                let is_kept = self.is_inside && self.shared.is_kept(self.block.sentence);
                 missing = is_kept && !self.shared.has_ended();
                 break;
             }
@@ -347,9 +365,9 @@ impl MouthReader {
     }
 
     /// Takes blocks until one has a sample to read.
-    fn has_samples(&mut self, first_kept: u32) -> bool {
+    fn has_samples(&mut self) -> bool {
         loop {
-            let is_kept = self.block.sentence >= first_kept;
+            let is_kept = self.shared.is_kept(self.block.sentence);
             if is_kept && self.read < usize::from(self.block.length) {
                 return true;
             }
@@ -374,6 +392,12 @@ impl MouthReader {
     }
 }
 
+impl Drop for MouthReader {
+    fn drop(&mut self) {
+        self.shared.has_reader.store(false, Ordering::SeqCst);
+    }
+}
+
 /// State that host, thread and reader share.
 #[derive(Debug)]
 struct Shared {
@@ -388,6 +412,9 @@ struct Shared {
     done: AtomicU32,
     made: AtomicU32,
     first_kept: AtomicU32,
+    /// First and last sentence that were stopped behind one that was not.
+    skipped: AtomicU64,
+    has_reader: AtomicBool,
     /// Sentence and samples: see [`Position`].
     position: AtomicU64,
     gain: AtomicU32,
@@ -412,6 +439,13 @@ impl Shared {
     fn is_idle(&self) -> bool {
         let is_done = self.done.load(Ordering::Acquire) == self.last.load(Ordering::Acquire);
         is_done || (self.has_ended() && self.blocks.is_empty())
+    }
+
+    /// Whether a sentence was not stopped.
+    fn is_kept(&self, sentence: u32) -> bool {
+        let skipped = self.skipped.load(Ordering::SeqCst);
+        let (from, to) = ((skipped >> 32) as u32, skipped as u32);
+        sentence >= self.first_kept.load(Ordering::SeqCst) && !(from..=to).contains(&sentence)
     }
 
     fn position(&self) -> Position {
@@ -466,6 +500,8 @@ pub(crate) fn new(
         done: AtomicU32::new(0),
         made: AtomicU32::new(0),
         first_kept: AtomicU32::new(1),
+        skipped: AtomicU64::new(1 << 32),
+        has_reader: AtomicBool::new(true),
         position: AtomicU64::new(0),
         gain: AtomicU32::new(1.0_f32.to_bits()),
         underruns: AtomicU64::new(0),
@@ -549,20 +585,20 @@ impl Job {
 
     /// Moves samples to the ring and ends stopped sentences, without computing.
     pub(crate) fn store(&mut self) {
-        let first_kept = self.shared.first_kept.load(Ordering::SeqCst);
         loop {
             let Some(sentence) = &mut self.current else {
-                let Some(said) = self.next_stopped(first_kept) else { return };
+                let Some(said) = self.next_stopped() else { return };
                 self.current = Some(Sentence::new(said.id, said.text, None));
                 self.event(MouthEvent::Stopped { sentence: SentenceId(said.id) });
                 continue;
             };
-            if sentence.id < first_kept && sentence.utterance.take().is_some() {
+            let is_kept = self.shared.is_kept(sentence.id);
+            if !is_kept && sentence.utterance.take().is_some() {
                 let sentence = SentenceId(sentence.id);
                 self.event(MouthEvent::Stopped { sentence });
                 continue;
             }
-            if sentence.id < first_kept {
+            if !is_kept {
                 self.samples.clear();
             }
             let is_complete = sentence.utterance.is_none();
@@ -591,9 +627,9 @@ impl Job {
     }
 
     /// A text that was stopped before its turn.
-    fn next_stopped(&mut self, first_kept: u32) -> Option<Said> {
-        // Texts are in order, so if the last one was not stopped, only the thread knows the first.
-        let has_stopped = self.shared.made.load(Ordering::Relaxed) + 1 < first_kept;
+    fn next_stopped(&mut self) -> Option<Said> {
+        // Texts are in order.
+        let has_stopped = !self.shared.is_kept(self.shared.made.load(Ordering::Relaxed) + 1);
         if has_stopped && self.has_room_for_events() { self.said.pop() } else { None }
     }
 

@@ -22,6 +22,12 @@ pub(crate) use places::places;
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 2 << 30;
 
+/// Whether there is something at a path: otherwise the error would name a file next to it.
+pub(crate) fn check_path(path: &Path) -> Result<(), VoiceError> {
+    let found = std::fs::metadata(path);
+    found.map(drop).map_err(|source| VoiceError::File { path: path.to_owned(), source })
+}
+
 /// Reads a file of at most `max` bytes.
 pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, VoiceError> {
     let failed = |source| VoiceError::File { path: path.to_owned(), source };

@@ -186,7 +186,12 @@ impl Part {
             let (begin, end) = (at, at + count as u64 * hop);
             phonemes.push(Timed { value: symbol.symbol, start: begin, end });
             match (symbol.word, words.last_mut()) {
-                (Some(word), Some(last)) if last_word == Some(word) => last.end = end,
+                // "10:45" is two words for the voice and one of the text.
+                (Some(word), Some(last))
+                    if last_word == Some(word) || self.words.get(word) == Some(&last.value) =>
+                {
+                    last.end = end;
+                }
                 (Some(word), _) => {
                     let value = self.words.get(word).cloned().unwrap_or_default();
                     words.push(Timed { value, start: begin, end });

@@ -93,6 +93,7 @@ impl Piper {
     /// [`PiperOptions::phonemizer`].
     pub fn load(path: impl AsRef<Path>, options: PiperOptions) -> Result<Arc<Self>, VoiceError> {
         let path = path.as_ref();
+        onnx::check_path(path)?;
         let config = options.config.unwrap_or_else(|| {
             let mut config = path.as_os_str().to_owned();
             config.push(".json");

@@ -17,7 +17,7 @@ pub struct SegmentOptions {
     /// Silence that ends an utterance. Default 500 ms: shorter answers sooner, and divides slow
     /// speech.
     pub end_silence: Duration,
-    /// Shortest utterance; a shorter one is dropped. Default 250 ms of speech.
+    /// Shortest utterance; a shorter one is dropped. Default 150 ms of speech, as short as "Hi."
     pub min_speech: Duration,
     /// Longest utterance; a longer one is divided. Default 28 s; from 1 s to the longest recording
     /// of the recogniser.
@@ -31,7 +31,7 @@ impl Default for SegmentOptions {
             end_probability: 0.35,
             pre_roll: Duration::from_millis(300),
             end_silence: Duration::from_millis(500),
-            min_speech: Duration::from_millis(250),
+            min_speech: Duration::from_millis(150),
             max_length: Duration::from_secs(28),
         }
     }

@@ -158,7 +158,10 @@ fn follows(last: &mut (u64, u64), start: u64, end: u64) -> bool {
 /// Whether a word ends between two characters: at a space, and between those of scripts that have
 /// none.
 fn is_word_end(before: char, after: Option<char>) -> bool {
-    let has_no_spaces = |char| matches!(char, '\u{2e80}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}');
+    let has_no_spaces = |letter| {
+        let scripts = ['\u{2e80}'..='\u{9fff}', '\u{f900}'..='\u{faff}', '\u{20000}'..='\u{3ffff}'];
+        scripts.iter().any(|script| script.contains(&letter))
+    };
     !before.is_whitespace()
         && after.is_none_or(|after| {
             after.is_whitespace() || (has_no_spaces(before) && has_no_spaces(after))

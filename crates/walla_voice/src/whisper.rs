@@ -84,6 +84,7 @@ impl Whisper {
         options: WhisperOptions,
     ) -> Result<Arc<Self>, VoiceError> {
         let folder = folder.as_ref();
+        onnx::check_path(folder)?;
         let tokens = Tokens::read(&folder.join("tokenizer.json"))?;
         let pool = onnx::pool(options.threads);
         let path = network_file(folder, "encoder");
