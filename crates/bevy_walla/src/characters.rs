@@ -127,7 +127,7 @@ impl Plugin for WallaCharacterPlugin {
         app.register_type::<CharacterHandle>()
             .register_type::<CharacterApplied>()
             .register_asset_reflect::<Character>();
-        let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
+        let schedules = Schedules::of(app);
         let systems = (apply_characters, lore::send_lore).chain();
         // In front of the asks of the frame.
         let systems = systems.after(AssetEventSystems).before(bridge::collect);

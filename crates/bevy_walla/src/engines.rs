@@ -53,6 +53,7 @@ enum Source {
     Client {
         new_client: NewClient,
         is_of_program: bool,
+        is_replay: bool,
     },
 }
 
@@ -61,14 +62,16 @@ impl EngineSetup {
     #[must_use]
     pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
         let new_client: NewClient = Box::new(move || Ok(new_client()));
-        Self(Source::Client { new_client, is_of_program: true })
+        Self(Source::Client { new_client, is_of_program: true, is_replay: false })
     }
 
     /// One engine of another kind than a local one.
+    #[cfg(feature = "remote")]
     fn other(
         new_client: impl Fn() -> Result<Box<dyn EngineClient>, WallaError> + Send + Sync + 'static,
     ) -> Self {
-        Self(Source::Client { new_client: Box::new(new_client), is_of_program: false })
+        let new_client: NewClient = Box::new(new_client);
+        Self(Source::Client { new_client, is_of_program: false, is_replay: false })
     }
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
@@ -88,12 +91,13 @@ impl EngineSetup {
     #[must_use]
     pub fn replay_from(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        Self::other(move || player(&path))
+        let new_client: NewClient = Box::new(move || player(&path));
+        Self(Source::Client { new_client, is_of_program: false, is_replay: true })
     }
 
-    /// Whether it runs a model in this process, so that its steps are paced.
-    pub(crate) fn is_local(&self) -> bool {
-        !matches!(self.0, Source::Client { .. })
+    /// Whether it has a pace: it runs a model in this process, or has the recorded one.
+    pub(crate) fn is_paced(&self) -> bool {
+        !matches!(self.0, Source::Client { is_replay: false, .. })
     }
 
     /// Whether it is a client that the program has made.

@@ -91,8 +91,8 @@ impl WallaPlugin {
     /// Steps of local engines: a number that each frame grants, or as fast as the device allows
     /// ([`Pacing::FreeRunning`], for tools and robots that do not share the device). A step is at
     /// most one token of each agent. Default: one step per frame, which at 60 frames a second is
-    /// far faster than speech; `0` steps count as `1`. An app whose only engine is not local fails
-    /// with [`WallaError::NotPaced`].
+    /// far faster than speech; `0` steps count as `1`. A replay has the pace of its recording. An
+    /// app whose only engine is on a server fails with [`WallaError::NotPaced`].
     #[must_use]
     pub fn pacing(mut self, pacing: Pacing) -> Self {
         self.pacing = Some(match pacing {
@@ -193,7 +193,7 @@ impl WallaPlugin {
         // A client that the game has made may lead to several engines.
         let is_alone = matches!(&self.engines, EnginesOfApp::One(setup) if !setup.is_client());
         let (engine, client) = match &self.engines {
-            EnginesOfApp::One(setup) if self.pacing.is_some() && !setup.is_local() => {
+            EnginesOfApp::One(setup) if self.pacing.is_some() && !setup.is_paced() => {
                 (None, Err(WallaError::NotPaced))
             }
             EnginesOfApp::One(setup) => setup.start_both(pacing),
@@ -250,6 +250,10 @@ impl Plugin for WallaPlugin {
             Some(settings) => app.insert_resource(settings.clone()),
             None => app.init_resource::<WallaSettings>(),
         };
+        let others = app.world().get_resource::<Schedules>();
+        if others.is_some_and(|others| *others != self.schedules) {
+            tracing::warn!("plugins of walla before WallaPlugin have the default schedules");
+        }
         app.insert_resource(self.schedules);
         self.schedules.add_systems(app);
         self.schedules.add_publish_system(app, publish_copies);

@@ -31,7 +31,7 @@ pub enum WallaSystems {
 }
 
 /// Schedules of the plugin's systems.
-#[derive(Resource, Clone, Copy, Debug)]
+#[derive(Resource, Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Schedules {
     /// [`WallaSystems::Publish`].
     publish: InternedScheduleLabel,
@@ -42,6 +42,11 @@ pub(crate) struct Schedules {
 impl Schedules {
     pub fn new(publish: impl ScheduleLabel, submit: impl ScheduleLabel) -> Self {
         Self { publish: publish.intern(), submit: submit.intern() }
+    }
+
+    /// Of an app: the default ones before it has the plugin.
+    pub fn of(app: &mut App) -> Self {
+        *app.world_mut().get_resource_or_init::<Self>()
     }
 
     /// All three sets take a [`NonSendMarker`](bevy_ecs::system::NonSendMarker), so they run on the

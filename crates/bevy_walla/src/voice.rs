@@ -49,7 +49,7 @@ mod listener;
 mod playback;
 mod speaking;
 
-pub use events::{Interrupt, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
+pub use events::{Interrupt, Say, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
 use files::VoiceFiles;
 pub use listener::{
     BargeIn, Heard, HearingDropped, HearingFailed, HearingPartial, HearingStarted, ListenerEar,
@@ -64,10 +64,11 @@ pub use walla_voice::{
     WhisperOptions,
 };
 pub use walla_voice::{
-    DropReason, HEARING_RATE, Microphone, Mouth, MouthOptions, MouthReader, Phonemizer,
-    Recognition, RecognizeOptions, SayError, SegmentOptions, SentenceId, SpeakOptions,
-    SpeechRecognizer, SpeechSynthesizer, Step, Timed, Timing, Transcript, Utterance, Variation,
-    Viseme as MouthShape, VoiceActivity, VoiceEngine, VoiceError, VoiceOptions, VoiceStats,
+    DropReason, EarOptions, HEARING_RATE, Microphone, Mouth, MouthOptions, MouthReader,
+    PhonemeWord, Phonemizer, Recognition, RecognizeOptions, SayError, SegmentOptions, SentenceId,
+    SpeakOptions, SpeechRecognizer, SpeechSynthesizer, Step, Timed, Timing, Transcript, Utterance,
+    Variation, Viseme as MouthShape, VoiceActivity, VoiceEngine, VoiceError, VoiceOptions,
+    VoiceStats,
 };
 
 /// Where a [`Voice`] comes from.
@@ -113,9 +114,9 @@ pub struct Voice {
     pub gain: f32,
     /// Speaker of a voice with several. Default 0.
     pub speaker: u32,
-    /// Seed of the voice. The seed of a sentence is computed from it, from the text and from the
-    /// number of sentences that the agent has said before: a replay of a recording in the same game
-    /// has the same samples, on the same kind of machine. Default 0.
+    /// Seed of the voice. The seed of a sentence is computed from it, from the text, from its place
+    /// in the reply and from the number of replies that the agent has given before: a replay of a
+    /// recording in the same game has the same samples, on the same kind of machine. Default 0.
     pub seed: u64,
     /// Variation of sound and durations. Default `None`: the voice's own.
     pub variation: Option<Variation>,
@@ -227,13 +228,17 @@ impl Plugin for WallaVoicePlugin {
             .init_resource::<VoiceFiles>()
             .register_diagnostic(Diagnostic::new(Self::VOICE_MS).with_suffix("ms"))
             .add_observer(speaking::say)
+            .add_observer(speaking::say_text)
             .add_observer(speaking::interrupt)
-            .add_observer(speaking::cancelled);
-        let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
-        schedules.add_publish_system(app, (listener::hear, speaking::speak, count).chain());
+            .add_observer(speaking::cancelled)
+            .add_observer(speaking::removed)
+            .add_observer(listener::removed);
+        let systems = (listener::rest, listener::hear, speaking::speak, count).chain();
+        Schedules::of(app).add_publish_system(app, systems);
         #[cfg(feature = "reflect")]
         app.register_type::<Voice>()
             .register_type::<Speaking>()
+            .register_type::<Say>()
             .register_type::<SpeechStarted>()
             .register_type::<Viseme>()
             .register_type::<Word>()

@@ -10,6 +10,38 @@ use bevy_reflect::Reflect;
 use walla_runtime::ReplyId;
 use walla_voice::Viseme as MouthShape;
 
+/// Lets an agent with [`Voice`](super::Voice) speak a text that no model has written, behind its
+/// other sentences: trigger it. The text is no part of the conversation; its events have
+/// [`ReplyId::NONE`].
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::voice::Say;
+/// fn greet(guard: Entity, commands: &mut Commands) {
+///     commands.trigger(Say::new(guard, "Halt! Who goes there?"));
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]
+pub struct Say {
+    /// The agent that speaks.
+    #[event_target]
+    pub agent: Entity,
+    /// The text: one sentence or several, at most 64 KiB.
+    pub text: Arc<str>,
+    /// A number of the game's, for the events.
+    pub tag: u64,
+}
+
+impl Say {
+    /// A text, with the tag 0.
+    #[must_use]
+    pub fn new(agent: Entity, text: impl Into<Arc<str>>) -> Self {
+        Self { agent, text: text.into(), tag: 0 }
+    }
+}
+
 /// A sentence of an agent begins to sound.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Clone, Debug, PartialEq))]

@@ -3,20 +3,31 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
 use walla_voice::{SpeechRecognizer, SpeechSynthesizer, VoiceActivity};
 
 use super::{RecognizerSource, VoiceSource};
 
+/// Time after which a failed load is tried again: the file may be there by then.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
 /// The result of a load, when it is there.
-pub(super) type Slot<T> = Arc<OnceLock<Result<T, String>>>;
+type Slot<T> = Arc<OnceLock<Result<T, String>>>;
+
+/// A load, and when its failure was seen.
+#[derive(Debug)]
+struct Loading<T> {
+    slot: Slot<T>,
+    failed_at: Option<Instant>,
+}
 
 /// Loaded voices and recognisers by their paths: each file is loaded once for all agents.
 #[derive(Resource, Debug, Default)]
 pub(crate) struct VoiceFiles {
-    voices: HashMap<Arc<str>, Slot<Arc<dyn SpeechSynthesizer>>>,
-    recognizers: HashMap<Arc<str>, Slot<Arc<dyn SpeechRecognizer>>>,
+    voices: HashMap<Arc<str>, Loading<Arc<dyn SpeechSynthesizer>>>,
+    recognizers: HashMap<Arc<str>, Loading<Arc<dyn SpeechRecognizer>>>,
 }
 
 impl VoiceFiles {
@@ -47,11 +58,16 @@ impl VoiceFiles {
 
 /// The voice or recogniser of a path. The first caller starts the load.
 fn loaded<T: Clone + Debug + Send + Sync + 'static>(
-    slots: &mut HashMap<Arc<str>, Slot<T>>,
+    loads: &mut HashMap<Arc<str>, Loading<T>>,
     path: &Arc<str>,
     load: fn(&str) -> Result<T, String>,
 ) -> Option<Result<T, String>> {
-    let slot = slots.entry(Arc::clone(path)).or_insert_with(|| {
+    let now = Instant::now();
+    let is_old = |at: Instant| now.saturating_duration_since(at) > RETRY_AFTER;
+    if loads.get(path).and_then(|loading| loading.failed_at).is_some_and(is_old) {
+        loads.remove(path);
+    }
+    let loading = loads.entry(Arc::clone(path)).or_insert_with(|| {
         let slot: Slot<T> = Arc::default();
         let (filled, path) = (Arc::clone(&slot), Arc::clone(path));
         let thread = std::thread::Builder::new().name("walla-voice-load".to_owned());
@@ -69,9 +85,13 @@ fn loaded<T: Clone + Debug + Send + Sync + 'static>(
         if let Err(error) = thread {
             let _ = slot.set(Err(error.to_string()));
         }
-        slot
+        Loading { slot, failed_at: None }
     });
-    slot.get().cloned()
+    let result = loading.slot.get().cloned();
+    if matches!(result, Some(Err(_))) {
+        loading.failed_at.get_or_insert(now);
+    }
+    result
 }
 
 #[cfg(feature = "voice")]

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_ecs::query::Allow;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_voice::{
     DropReason, Ear, EarEvent, EarOptions, Microphone, RecognizeOptions, SegmentOptions,
-    SpeechRecognizer, VoiceActivity,
+    SpeechRecognizer, VoiceActivity, VoiceError,
 };
 
 use super::files::{self, VoiceFiles};
@@ -22,7 +24,8 @@ pub enum RecognizerSource {
     /// Nowhere: it hears nothing.
     #[default]
     None,
-    /// A folder with a converted Whisper model (`encoder.onnx`, `decoder.onnx`, `tokenizer.json`).
+    /// A folder with a converted Whisper model: `encoder.onnx`, `decoder.onnx` (or
+    /// `encoder.int8.onnx`, `decoder.int8.onnx`) and `tokenizer.json`.
     /// It loads on a thread, once for all listeners. A relative path is looked up as for
     /// [`WallaPlugin::model`](crate::WallaPlugin::model).
     Folder(Arc<str>),
@@ -58,7 +61,8 @@ pub enum BargeIn {
 /// Hears a player. The game pushes the samples of a microphone ([`ListenerEar::take_microphone`]).
 ///
 /// The text is a [`Heard`] event, and the prompt of an [`Ask`] if there is an
-/// [agent](Self::agent). It is untrusted, as all texts of players.
+/// [agent](Self::agent). It is untrusted, as all texts of players. If the player speaks again
+/// before anything of the answer sounds, all words are one ask.
 #[derive(Component, Clone, Debug)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Component, Default, Clone, Debug))]
 #[require(ListenerEar)]
@@ -76,7 +80,8 @@ pub struct VoiceListener {
     /// Whether it hears nothing while the agent speaks. For loudspeakers without echo cancellation:
     /// the agent would hear itself. A player cannot interrupt it then. Default: `false`.
     pub is_deaf_to_agent: bool,
-    /// Language of the player as a code (`en`); `None`: the recogniser finds it.
+    /// Language of the player as a code (`en`); `None`: the recogniser finds it. A change of this
+    /// and of the following settings applies with the next microphone.
     pub language: Option<Arc<str>>,
     /// When an utterance begins and ends.
     pub segments: SegmentOptions,
@@ -84,6 +89,8 @@ pub struct VoiceListener {
     pub sentence_silence: Option<Duration>,
     /// Time between partial texts; `None`: none, and [`BargeIn::Words`] waits for the whole text.
     pub partial_every: Option<Duration>,
+    /// Texts with a lower mean log-probability are dropped ([`EarOptions::min_log_probability`]).
+    pub min_log_probability: f32,
 }
 
 impl Default for VoiceListener {
@@ -99,6 +106,7 @@ impl Default for VoiceListener {
             segments: SegmentOptions::default(),
             sentence_silence: EarOptions::default().sentence_silence,
             partial_every: EarOptions::default().partial_every,
+            min_log_probability: EarOptions::default().min_log_probability,
         }
     }
 }
@@ -110,7 +118,9 @@ impl VoiceListener {
         Self { recognizer: RecognizerSource::Folder(folder.into()), ..Self::default() }
     }
 
-    /// With another recogniser and detector.
+    /// With another recogniser and detector, such as `|| Box::new(Earshot::default())`. A text
+    /// with a mark at its end is taken for a whole sentence: a recogniser that ends every text with
+    /// one needs [`sentence_silence`](Self::sentence_silence) `None`.
     #[must_use]
     pub fn of(
         recognizer: Arc<dyn SpeechRecognizer>,
@@ -132,11 +142,19 @@ impl VoiceListener {
         Self { barge_in, ..self }
     }
 
+    fn prompt(&self, text: &str) -> Prompt {
+        match &self.name {
+            Some(name) => Prompt::named(Arc::clone(name), text),
+            None => Prompt::from(text),
+        }
+    }
+
     fn options(&self) -> EarOptions {
         EarOptions {
             segments: self.segments.clone(),
             sentence_silence: self.sentence_silence,
             partial_every: self.partial_every,
+            min_log_probability: self.min_log_probability,
             recognize: RecognizeOptions { language: self.language.as_deref().map(str::to_owned) },
             ..EarOptions::default()
         }
@@ -156,6 +174,15 @@ pub struct ListenerEar {
     source: RecognizerSource,
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     has_failed: bool,
+    /// What was asked, until something of the answer sounds; and whether it was in this frame.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    unanswered: Option<(Arc<str>, bool)>,
+    /// Words before, whose answer the player has interrupted before it sounded.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    before: Option<Arc<str>>,
+    /// Utterances that have begun and not ended.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    open: u32,
     /// The player has interrupted the agent with this utterance.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     has_interrupted: bool,
@@ -163,7 +190,8 @@ pub struct ListenerEar {
 
 impl ListenerEar {
     /// Where the host pushes samples, on any thread. `None` until the recogniser is loaded, and
-    /// when it was taken. There is a new one when the recogniser has changed.
+    /// when it was taken. There is a new one when the recogniser has changed, and when the old one
+    /// was dropped.
     pub fn take_microphone(&mut self) -> Option<Microphone> {
         self.microphone.take()
     }
@@ -245,9 +273,12 @@ pub(super) fn hear(
 ) {
     for (listener, settings, mut ear) in &mut listeners {
         let state = ear.bypass_change_detection();
-        if state.source != settings.recognizer {
-            *state = ListenerEar::default();
+        // Its microphone was dropped, or its part of the thread has failed.
+        let has_ended = state.ear.as_ref().is_some_and(Ear::has_ended);
+        if state.source != settings.recognizer || has_ended {
+            state.forget(listener, &mut commands);
         }
+        state.has_failed &= !settings.is_changed();
         if state.ear.is_none()
             && !state.has_failed
             && let Err(reason) = state.prepare(&settings, &thread, &mut files)
@@ -258,24 +289,36 @@ pub(super) fn hear(
         let agent = settings.agent.and_then(|agent| agents.get(agent).ok());
         let is_speaking = agent.and_then(|agent| agent.0).is_some_and(Speaking::is_speaking);
         // A reply that is not spoken yet can be interrupted too.
-        let is_busy =
+        let mut is_busy =
             is_speaking || agent.and_then(|its| its.1).is_some_and(|its| !its.is_silent());
-        let Some(ear) = &mut state.ear else { continue };
-        ear.set_muted(settings.is_deaf_to_agent && is_speaking);
-        let mut barges_in = false;
-        while let Some(event) = ear.try_event() {
+        let sounds = agent.and_then(|its| its.0).is_some_and(|its| its.sentence().is_some());
+        match &mut state.unanswered {
+            Some((_, is_new)) if *is_new => *is_new = false,
+            unanswered if sounds || !is_busy => *unanswered = None,
+            _ => {}
+        }
+        let has_voice = agent.is_some_and(|its| its.0.is_some());
+        if let Some(ear) = &state.ear {
+            ear.set_muted(settings.is_deaf_to_agent && is_speaking);
+        }
+        while let Some(event) = state.ear.as_mut().and_then(Ear::try_event) {
             match event {
                 EarEvent::Begun { .. } => {
+                    state.open += 1;
                     state.has_interrupted = false;
-                    barges_in |= settings.barge_in == BargeIn::Speech;
                     commands.trigger(HearingStarted { listener });
+                    if is_busy && settings.barge_in == BargeIn::Speech {
+                        state.interrupt(settings.agent, &mut commands);
+                    }
                 }
                 EarEvent::Partial { text } => {
-                    barges_in |= settings.barge_in != BargeIn::Never;
                     commands.trigger(HearingPartial { listener, text: text.into() });
+                    if is_busy && settings.barge_in != BargeIn::Never {
+                        state.interrupt(settings.agent, &mut commands);
+                    }
                 }
                 EarEvent::Final { transcript, start, end, .. } => {
-                    let interrupts = settings.barge_in != BargeIn::Never && is_busy;
+                    state.open = state.open.saturating_sub(1);
                     let text: Arc<str> = transcript.text.into();
                     commands.trigger(Heard {
                         listener,
@@ -285,18 +328,28 @@ pub(super) fn hear(
                         duration: end.saturating_sub(start),
                     });
                     if let Some(agent) = settings.agent {
-                        if interrupts && !std::mem::replace(&mut state.has_interrupted, true) {
-                            commands.trigger(Interrupt { agent });
+                        if is_busy && settings.barge_in != BargeIn::Never {
+                            state.interrupt(Some(agent), &mut commands);
                         }
-                        let prompt = match &settings.name {
-                            Some(name) => Prompt::named(Arc::clone(name), &*text),
-                            None => Prompt::from(&*text),
+                        let text = match state.before.take() {
+                            Some(before) => format!("{before} {text}").into(),
+                            None => text,
                         };
-                        commands.trigger(Ask::new(agent, prompt));
+                        commands.trigger(Ask::new(agent, settings.prompt(&text)));
+                        state.unanswered = has_voice.then_some((text, true));
+                        // The answer has not begun: what follows in this frame does not end it.
+                        is_busy = false;
                     }
                 }
                 EarEvent::Dropped { reason } => {
+                    state.open = state.open.saturating_sub(1);
                     commands.trigger(HearingDropped { listener, reason });
+                    // Without more words, the words before are asked again.
+                    if let (Some(agent), Some(text)) = (settings.agent, state.before.take()) {
+                        commands.trigger(Ask::new(agent, settings.prompt(&text)));
+                        state.unanswered = has_voice.then_some((text, true));
+                        is_busy = false;
+                    }
                 }
                 EarEvent::Lost { samples } => {
                     let reason = format!("{samples} samples of the microphone were lost").into();
@@ -309,15 +362,50 @@ pub(super) fn hear(
                 _ => {}
             }
         }
-        if let Some(agent) = settings.agent.filter(|_| barges_in && is_busy)
-            && !std::mem::replace(&mut state.has_interrupted, true)
-        {
-            commands.trigger(Interrupt { agent });
-        }
+    }
+}
+
+/// A listener that is disabled hears nothing.
+pub(super) fn rest(mut disabled: Query<&mut ListenerEar, (With<VoiceListener>, With<Disabled>)>) {
+    for mut ear in &mut disabled {
+        let Some(ear) = &mut ear.bypass_change_detection().ear else { continue };
+        ear.set_muted(true);
+        while ear.try_event().is_some() {}
+    }
+}
+
+/// Without its component, an entity has no ear.
+pub(super) fn removed(
+    removed: On<Remove<VoiceListener>>,
+    mut ears: Query<&mut ListenerEar, Allow<Disabled>>,
+    mut commands: Commands,
+) {
+    if let Ok(mut ear) = ears.get_mut(removed.entity) {
+        ear.forget(removed.entity, &mut commands);
     }
 }
 
 impl ListenerEar {
+    /// Interrupts the agent, once for an utterance.
+    fn interrupt(&mut self, agent: Option<Entity>, commands: &mut Commands) {
+        if let Some(agent) = agent
+            && !std::mem::replace(&mut self.has_interrupted, true)
+        {
+            if let Some((text, _)) = self.unanswered.take() {
+                self.before = Some(text);
+            }
+            commands.trigger(Interrupt { agent });
+        }
+    }
+
+    /// Drops the ear. Utterances that have no text yet get none.
+    fn forget(&mut self, listener: Entity, commands: &mut Commands) {
+        for _ in 0..self.open {
+            commands.trigger(HearingDropped { listener, reason: DropReason::Stopped });
+        }
+        *self = Self::default();
+    }
+
     /// Makes the ear, when the recogniser is loaded.
     fn prepare(
         &mut self,
@@ -328,11 +416,19 @@ impl ListenerEar {
         self.source.clone_from(&settings.recognizer);
         let Some(recognizer) = files.recognizer(&settings.recognizer) else { return Ok(()) };
         let recognizer = recognizer?;
-        let activity = settings.activity.map_or_else(files::activity, |new| Ok(new()))?;
+        let activity = match settings.activity {
+            Some(new) => std::panic::catch_unwind(new).map_err(|_| "the detector panicked")?,
+            None => files::activity()?,
+        };
         let engine = thread.engine.as_ref().ok_or("there is no voice thread")?;
-        let made = engine.ear(recognizer, activity, settings.options());
-        let (ear, microphone) = made.map_err(|error| error.to_string())?;
-        (self.ear, self.microphone) = (Some(ear), Some(microphone));
-        Ok(())
+        match engine.ear(recognizer, activity, settings.options()) {
+            Ok((ear, microphone)) => {
+                (self.ear, self.microphone) = (Some(ear), Some(microphone));
+                Ok(())
+            }
+            // The thread has not taken others yet.
+            Err(VoiceError::Busy) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }

@@ -14,10 +14,10 @@ use walla_runtime::ReplyId;
 use walla_types::{FNV1A, fnv1a};
 use walla_voice::{
     Mouth, MouthEvent, MouthReader, Position, SayError, SentenceId, SpeakOptions, Timing,
-    Viseme as MouthShape,
+    Viseme as MouthShape, VoiceError,
 };
 
-use super::events::{Interrupt, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
+use super::events::{Interrupt, Say, SpeechEnd, SpeechEnded, SpeechStarted, Viseme, Word};
 use super::files::VoiceFiles;
 use super::{Voice, VoiceSource, VoiceThread};
 use crate::ask::Cancel;
@@ -28,6 +28,8 @@ use crate::sentence::ReplySentence;
 
 /// Sentences of an agent that wait for its voice. More are dropped, with a warning.
 const MAX_LINES: usize = 256;
+/// Mouths that are made in one frame: each allocates its second of sound.
+const MAX_NEW_MOUTHS: usize = 8;
 
 /// The speech of an agent with [`Voice`] at this moment, as it sounds.
 #[derive(Component, Debug, Default)]
@@ -36,6 +38,9 @@ const MAX_LINES: usize = 256;
 pub struct Speaking {
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     mouth: Option<Mouth>,
+    /// A source that could not be loaded.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    failed: Option<VoiceSource>,
     /// The source of the mouth.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     source: VoiceSource,
@@ -50,9 +55,9 @@ pub struct Speaking {
     /// Oldest first; the first ones are in the mouth.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     lines: VecDeque<Line>,
-    /// Number of its sentences so far.
+    /// The reply of the last sentence, and the number of replies with sentences so far.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
-    said: u32,
+    replies: (Option<ReplyId>, u32),
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     shape: MouthShape,
     /// The reply of the sentence that was spoken last, and the bytes of it up to there.
@@ -101,7 +106,7 @@ struct Line {
     text: Arc<str>,
     /// Bytes of the reply up to its end.
     end_bytes: u32,
-    /// Among all sentences of the agent.
+    /// Number of the reply among those of the agent.
     number: u32,
     /// Its place in the mouth.
     sentence: Option<SentenceId>,
@@ -110,6 +115,8 @@ struct Line {
     samples: Option<u64>,
     has_started: bool,
     error: Option<String>,
+    /// It is no part of the conversation any more, and ends when its turn comes.
+    is_dropped: bool,
     visemes: usize,
     words: usize,
 }
@@ -117,7 +124,8 @@ struct Line {
 impl Line {
     /// Another one for each sentence, so that a repeated text varies, and the same one in a replay.
     fn seed(&self, seed: u64) -> u64 {
-        let numbers = [seed, u64::from(self.number)].map(u64::to_le_bytes);
+        let place = u64::from(self.number) << 32 | u64::from(self.end_bytes);
+        let numbers = [seed, place].map(u64::to_le_bytes);
         fnv1a(fnv1a(FNV1A, numbers.as_flattened()), self.text.as_bytes())
     }
 }
@@ -161,6 +169,19 @@ impl Speaking {
     }
 }
 
+/// A fixed text waits for its turn.
+pub(super) fn say_text(
+    say: On<Say>,
+    mut agents: Query<&mut Speaking, (With<Voice>, Allow<Disabled>)>,
+    mut commands: Commands,
+) {
+    let Ok(mut speaking) = agents.get_mut(say.agent) else { return };
+    let number = &mut speaking.replies.1;
+    *number = number.wrapping_add(1);
+    let line = Line::new(ReplyId::NONE, say.tag, Arc::clone(&say.text), 0, *number);
+    speaking.push(say.agent, line, &mut commands);
+}
+
 /// A sentence waits for its turn.
 pub(super) fn say(
     sentence: On<ReplySentence>,
@@ -168,34 +189,54 @@ pub(super) fn say(
     mut commands: Commands,
 ) {
     let Ok(mut speaking) = agents.get_mut(sentence.agent) else { return };
-    if speaking.silenced.is_some_and(|last| sentence.reply_id <= last) {
-        return;
+    let (last, number) = &mut speaking.replies;
+    if last.replace(sentence.reply_id) != Some(sentence.reply_id) {
+        *number = number.wrapping_add(1);
     }
-    let line = Line {
-        reply_id: sentence.reply_id,
-        tag: sentence.tag,
-        text: sentence.text.as_str().into(),
-        end_bytes: sentence.end_bytes,
-        number: speaking.said,
-        sentence: None,
-        timing: Timing::default(),
-        samples: None,
-        has_started: false,
-        error: None,
-        visemes: 0,
-        words: 0,
-    };
-    speaking.said = speaking.said.wrapping_add(1);
-    if speaking.lines.len() >= MAX_LINES {
-        tracing::warn!(target: "walla::voice", agent = %sentence.agent, "its voice is too far behind");
-        let reason = SpeechEnd::Interrupted { heard_bytes: 0 };
-        commands.trigger(line.ended(sentence.agent, reason));
-    } else {
-        speaking.lines.push_back(line);
+    let number = *number;
+    let ReplySentence { agent, reply_id, tag, end_bytes, .. } = *sentence;
+    let mut line = Line::new(reply_id, tag, sentence.text.as_str().into(), end_bytes, number);
+    line.is_dropped = speaking.silenced.is_some_and(|last| reply_id <= last);
+    speaking.push(agent, line, &mut commands);
+}
+
+impl Speaking {
+    fn push(&mut self, agent: Entity, line: Line, commands: &mut Commands) {
+        if line.is_dropped && self.lines.is_empty() {
+            commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+        } else if self.lines.len() >= MAX_LINES {
+            tracing::warn!(target: "walla::voice", %agent, "its voice is too far behind");
+            commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+        } else {
+            self.lines.push_back(line);
+        }
     }
 }
 
 impl Line {
+    fn new(reply_id: ReplyId, tag: u64, text: Arc<str>, end_bytes: u32, number: u32) -> Self {
+        Self {
+            reply_id,
+            tag,
+            text,
+            end_bytes,
+            number,
+            sentence: None,
+            timing: Timing::default(),
+            samples: None,
+            has_started: false,
+            error: None,
+            is_dropped: false,
+            visemes: 0,
+            words: 0,
+        }
+    }
+
+    /// Whether a model has written it.
+    fn is_of_reply(&self) -> bool {
+        self.reply_id != ReplyId::NONE
+    }
+
     fn ended(self, agent: Entity, reason: SpeechEnd) -> SpeechEnded {
         let Self { reply_id, tag, text, .. } = self;
         SpeechEnded { agent, reply_id, tag, text, reason }
@@ -210,12 +251,9 @@ impl Line {
         }
     }
 
-    /// Bytes of its text that were heard.
-    fn heard_bytes(&self, played: u64) -> usize {
-        if self.samples.is_some_and(|samples| samples <= played) {
-            return self.text.len();
-        }
-        self.timing.heard_bytes(played).min(self.text.len())
+    /// Whether the mouth has it, to its end or as far as it was made.
+    fn is_in_mouth(&self) -> bool {
+        self.sentence.is_some() && !self.is_dropped
     }
 }
 
@@ -251,20 +289,26 @@ pub(super) fn speak(
     let passed = last.replace(now).map_or(Duration::ZERO, |last| now - last);
     // An app without `TimePlugin` has no other time.
     let seconds = time.map_or(passed.as_secs_f64(), |time| time.delta_secs_f64());
+    let mut new_mouths = 0;
     for (agent, voice, mut speaking) in &mut agents {
         let speaking = speaking.bypass_change_detection();
         let Some(voice) = voice else {
             // The component was removed.
-            speaking.fall_silent(agent, &mut commands);
-            (speaking.mouth, speaking.reader) = (None, ReaderSlot::default());
+            speaking.lose_mouth(agent, &mut commands);
             continue;
         };
-        if speaking.mouth.is_some() && speaking.source != voice.source {
-            speaking.fall_silent(agent, &mut commands);
-            (speaking.mouth, speaking.reader) = (None, ReaderSlot::default());
+        let is_other = |mouth: &Mouth| {
+            // Its mixer has dropped the reader, or its part of the thread has failed.
+            speaking.source != voice.source || !mouth.has_reader() || mouth.has_ended()
+        };
+        if speaking.mouth.as_ref().is_some_and(is_other) {
+            speaking.lose_mouth(agent, &mut commands);
         }
-        if speaking.mouth.is_none() && !speaking.prepare(voice, &thread, &mut files) {
-            continue;
+        if speaking.mouth.is_none() {
+            if new_mouths == MAX_NEW_MOUTHS || !speaking.prepare(voice, &thread, &mut files) {
+                continue;
+            }
+            new_mouths += usize::from(speaking.mouth.is_some());
         }
         speaking.say_next(voice);
         speaking.play(seconds);
@@ -275,23 +319,29 @@ pub(super) fn speak(
 impl Speaking {
     /// Makes the mouth. Returns `false` while the voice loads.
     fn prepare(&mut self, voice: &Voice, thread: &VoiceThread, files: &mut VoiceFiles) -> bool {
-        if self.lines.is_empty() && matches!(voice.source, VoiceSource::None) {
+        let has_failed = self.failed.as_ref() == Some(&voice.source);
+        if self.lines.is_empty() && (has_failed || matches!(voice.source, VoiceSource::None)) {
             return true;
         }
+        self.failed = None;
         let Some(loaded) = files.voice(&voice.source) else { return false };
-        let mouth = loaded.and_then(|synthesizer| {
-            let engine = thread.engine.as_ref().ok_or("there is no voice thread")?;
-            engine.mouth(synthesizer, thread.mouths).map_err(|error| error.to_string())
+        let mouth = loaded.map(|synthesizer| match &thread.engine {
+            Some(engine) => engine.mouth(synthesizer, thread.mouths),
+            None => Err(VoiceError::Stopped),
         });
-        match mouth {
+        match mouth.unwrap_or_else(|error| Err(VoiceError::Failed(error))) {
+            // The thread has not taken others yet.
+            Err(VoiceError::Busy) => return false,
             Ok(mut mouth) => {
                 self.reader = ReaderSlot::new(mouth.take_reader());
                 (self.mouth, self.gain) = (Some(mouth), f32::NAN);
                 self.source.clone_from(&voice.source);
             }
             Err(error) => {
+                // It is tried again with the next sentence.
+                self.failed = Some(voice.source.clone());
                 for line in &mut self.lines {
-                    line.error.get_or_insert_with(|| error.clone());
+                    line.error.get_or_insert_with(|| error.to_string());
                 }
             }
         }
@@ -306,7 +356,7 @@ impl Speaking {
             mouth.set_gain(voice.gain);
         }
         let mut is_making = false;
-        for line in self.lines.iter_mut().take(2) {
+        for line in self.lines.iter_mut().filter(|line| !line.is_dropped).take(2) {
             if line.sentence.is_none() && line.error.is_none() && !is_making {
                 match mouth.say(line.text.as_ref().to_owned(), voice.options(line)) {
                     Ok(sentence) => line.sentence = Some(sentence),
@@ -339,7 +389,11 @@ impl Speaking {
         let Some(mouth) = &mut self.mouth else {
             for mut line in self.lines.drain(..) {
                 let error = line.error.take().unwrap_or_default();
-                commands.trigger(line.ended(agent, SpeechEnd::Failed(error)));
+                let reason = match line.is_dropped {
+                    true => SpeechEnd::Interrupted { heard_bytes: 0 },
+                    false => SpeechEnd::Failed(error),
+                };
+                commands.trigger(line.ended(agent, reason));
             }
             return;
         };
@@ -363,21 +417,28 @@ impl Speaking {
         let (position, is_idle) = (mouth.position(), mouth.is_idle());
         let rate = mouth.sample_rate();
         while let Some(line) = self.lines.front_mut() {
-            let played = line.played(position);
+            let played = if line.is_dropped { 0 } else { line.played(position) };
             line.publish(agent, played, rate, commands, &mut self.shape);
             let is_over = match (line.sentence, &line.error) {
+                _ if line.is_dropped => true,
                 (None, None) => false,
                 (None, Some(_)) => true,
                 // The samples from before the failure are played.
-                (Some(_), Some(_)) => is_idle || played == u64::MAX || !line.has_started,
+                (Some(_), Some(_)) => is_idle || played == u64::MAX,
                 (Some(_), None) => line.samples.is_some_and(|samples| samples <= played),
             };
             if !is_over {
                 break;
             }
             let Some(mut line) = self.lines.pop_front() else { break };
+            if line.is_dropped {
+                commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+                continue;
+            }
             let error = line.error.take();
-            self.spoken = Some((line.reply_id, line.end_bytes));
+            if line.is_of_reply() {
+                self.spoken = Some((line.reply_id, line.end_bytes));
+            }
             let reason = error.map_or(SpeechEnd::Spoken, SpeechEnd::Failed);
             commands.trigger(line.ended(agent, reason));
         }
@@ -394,6 +455,12 @@ impl Speaking {
         }
     }
 
+    /// As [`fall_silent`](Self::fall_silent), and drops the mouth.
+    fn lose_mouth(&mut self, agent: Entity, commands: &mut Commands) {
+        self.fall_silent(agent, commands);
+        (self.mouth, self.reader) = (None, ReaderSlot::default());
+    }
+
     /// Stops all speech. Returns the reply that was spoken, the end of its sentence and the bytes
     /// of the sentence that were not heard.
     fn fall_silent(
@@ -401,12 +468,17 @@ impl Speaking {
         agent: Entity,
         commands: &mut Commands,
     ) -> Option<(ReplyId, u32, usize)> {
-        let position = self.mouth.as_mut().map(Mouth::stop).unwrap_or_default();
         let mut heard = None;
+        let (mut position, mut rate) = (Position::default(), 1);
+        if let Some(mouth) = &mut self.mouth {
+            (position, rate) = (mouth.stop(), mouth.sample_rate());
+            // What was played since the last frame.
+            self.publish(agent, commands);
+        }
         for line in self.lines.drain(..) {
-            let played = line.played(position);
-            let heard_bytes = line.heard_bytes(played);
-            if heard.is_none() || heard_bytes > 0 {
+            let played = if line.is_in_mouth() { line.played(position) } else { 0 };
+            let heard_bytes = line.timing.heard_bytes_of(&line.text, line.samples, played, rate);
+            if line.is_of_reply() && (heard.is_none() || heard_bytes > 0) {
                 heard = Some((line.reply_id, line.end_bytes, line.text.len() - heard_bytes));
             }
             commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes }));
@@ -426,13 +498,14 @@ impl Line {
         commands: &mut Commands,
         mouth: &mut MouthShape,
     ) {
-        if played == 0 || self.timing.samples.is_empty() {
+        // A sentence without sound does not begin.
+        if played == 0 || self.samples == Some(0) {
             return;
         }
         let time = |samples| walla_voice::duration(samples, rate);
         if !std::mem::replace(&mut self.has_started, true) {
             let Self { reply_id, tag, .. } = *self;
-            let duration = time(self.timing.samples.end);
+            let duration = time(self.timing.samples.end.max(self.samples.unwrap_or(0)));
             let text = Arc::clone(&self.text);
             commands.trigger(SpeechStarted { agent, reply_id, tag, text, duration });
         }
@@ -442,7 +515,7 @@ impl Line {
         {
             self.visemes += 1;
             if std::mem::replace(mouth, viseme.value) != viseme.value {
-                let duration = time(viseme.end - viseme.start);
+                let duration = time(viseme.end.saturating_sub(viseme.start));
                 commands.trigger(Viseme { agent, shape: viseme.value, duration });
             }
         }
@@ -451,7 +524,7 @@ impl Line {
         {
             self.words += 1;
             let (sentence, range) = (Arc::clone(&self.text), word.value.clone());
-            let duration = time(word.end - word.start);
+            let duration = time(word.end.saturating_sub(word.start));
             commands.trigger(Word { agent, sentence, range, duration });
         }
     }
@@ -510,16 +583,30 @@ pub(super) fn cancelled(
         // Without a name it is the latest reply.
         let is_later = named.is_some_and(|named| line.reply_id > named);
         let is_named = named.is_none_or(|named| named == line.reply_id);
-        is_later || is_named && line.end_bytes > heard_bytes
+        line.is_of_reply() && (is_later || is_named && line.end_bytes > heard_bytes)
     };
     if speaking.lines.front().is_some_and(is_dropped) {
         speaking.fall_silent(cancel.agent, &mut commands);
+        return;
     }
-    let (dropped, kept) = std::mem::take(&mut speaking.lines)
-        .into_iter()
-        .partition::<VecDeque<_>, _>(|line| is_dropped(line) && line.sentence.is_none());
-    speaking.lines = kept;
-    for line in dropped {
-        commands.trigger(line.ended(cancel.agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+    // The sentence that is heard goes on, those behind it end when it has ended.
+    let speaking = &mut *speaking;
+    let front = speaking.lines.front().and_then(|line| line.sentence);
+    for line in speaking.lines.iter_mut().skip(1).filter(|line| is_dropped(line)) {
+        line.is_dropped = true;
+        if let (Some(mouth), Some(_), Some(front)) = (&mut speaking.mouth, line.sentence, front) {
+            mouth.stop_after(front);
+        }
+    }
+}
+
+/// The mouth of an agent without its component, or of a despawned one, has ends too.
+pub(super) fn removed(
+    removed: On<Remove<Speaking>>,
+    mut agents: Query<&mut Speaking, Allow<Disabled>>,
+    mut commands: Commands,
+) {
+    if let Ok(mut speaking) = agents.get_mut(removed.entity) {
+        speaking.fall_silent(removed.entity, &mut commands);
     }
 }

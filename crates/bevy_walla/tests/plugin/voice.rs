@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "some of it is for the tests of `walla_voice`")]
 #[path = "../../../walla_voice/tests/engine/common.rs"]
 mod double;
+mod faults;
 
 use std::sync::Arc;
 use std::time::Duration;
