@@ -103,10 +103,13 @@ pub struct SpokenReply {
 #[derive(Debug)]
 struct Spoken {
     id: SentenceId,
-    bytes: usize,
     /// Bytes of speech up to its end.
     end: usize,
+    text: Arc<str>,
     timing: Timing,
+    /// Samples of all of it, when they are made.
+    samples: Option<u64>,
+    /// Nothing more of it will be made.
     is_made: bool,
 }
 
@@ -173,17 +176,17 @@ impl SpokenReply {
     pub fn interrupt(&mut self) -> usize {
         let position = self.mouth.stop();
         self.waiting.clear();
+        // Times that no task has waited for.
+        while let Some(event) = self.mouth.try_event() {
+            self.take(event);
+        }
         let heard = self.sentences.iter().rfind(|its| its.id <= position.sentence);
         let spoken = heard.map_or(0, |heard| {
+            let Spoken { text, timing, samples, .. } = heard;
             let is_current = heard.id == position.sentence;
-            let is_whole = heard.is_made && heard.timing.samples.end <= position.samples;
-            let timing = &heard.timing;
-            let bytes = if is_current && !is_whole {
-                timing.heard_bytes(position.samples).min(heard.bytes)
-            } else {
-                heard.bytes
-            };
-            heard.end - heard.bytes + bytes
+            let played = if is_current { position.samples } else { u64::MAX };
+            let bytes = timing.heard_bytes_of(text, *samples, played, self.mouth.sample_rate());
+            heard.end - text.len() + bytes
         });
         let heard_bytes = self.reply.spoken_reply_bytes(spoken);
         self.reply.cancel_heard(heard_bytes);
@@ -217,7 +220,11 @@ impl SpokenReply {
                 }
             }
             self.say();
-            while let Poll::Ready(Some(event)) = self.mouth.poll_event(context) {
+            while let Poll::Ready(event) = self.mouth.poll_event(context) {
+                let Some(event) = event else {
+                    has_changed |= self.stop();
+                    break;
+                };
                 has_changed = true;
                 self.take(event);
             }
@@ -258,12 +265,12 @@ impl SpokenReply {
     /// Gives the mouth as many sentences as it takes.
     fn say(&mut self) {
         while let Some((text, end)) = self.waiting.pop_front() {
-            let bytes = text.len();
             let said: Arc<str> = text.as_str().into();
             match self.mouth.say(text, self.options.clone()) {
                 Ok(id) => {
-                    let timing = Timing::default();
-                    self.sentences.push(Spoken { id, bytes, end, timing, is_made: false });
+                    let (text, timing) = (Arc::clone(&said), Timing::default());
+                    let (samples, is_made) = (None, false);
+                    self.sentences.push(Spoken { id, end, text, timing, samples, is_made });
                     self.events.push_back(SpokenEvent::Sentence { sentence: id, text: said });
                 }
                 Err(SayError::Full(text)) => return self.waiting.push_front((text, end)),
@@ -279,6 +286,17 @@ impl SpokenReply {
         }
     }
 
+    /// The thread has ended: what it has not made fails. Returns whether there was something.
+    fn stop(&mut self) -> bool {
+        let before = self.events.len();
+        for its in self.sentences.iter_mut().filter(|its| !its.is_made) {
+            its.is_made = true;
+            let (sentence, error) = (Some(its.id), VoiceError::Stopped);
+            self.events.push_back(SpokenEvent::Failed { sentence, error });
+        }
+        self.events.len() > before
+    }
+
     fn take(&mut self, event: MouthEvent) {
         let (MouthEvent::Planned { sentence, .. }
         | MouthEvent::Made { sentence, .. }
@@ -291,6 +309,9 @@ impl SpokenReply {
         if let Some(its) = its {
             match &event {
                 MouthEvent::Planned { timing, .. } => its.timing.append(timing.clone()),
+                MouthEvent::Made { samples, .. } => {
+                    (its.samples, its.is_made) = (Some(*samples), true);
+                }
                 _ => its.is_made = true,
             }
         }

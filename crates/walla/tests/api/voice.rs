@@ -7,7 +7,7 @@ mod double;
 use std::sync::Arc;
 use std::time::Duration;
 
-use double::{Letters, Loud, Milliseconds, PIECE, letters};
+use double::{Defective, Letters, Loud, Milliseconds, PIECE, letters};
 use walla::voice::{
     EarEvent, EarOptions, Hearing, Mouth, MouthOptions, SpeakOptions, SpokenEvent, SpokenReply,
     VoiceEngine, VoiceOptions,
@@ -88,6 +88,40 @@ async fn an_interrupt_keeps_what_was_played() {
         assert_eq!(spoken.position(), before);
         assert_eq!(reader.read(&mut [0.0; 100]), 0);
     }
+}
+
+#[tokio::test]
+async fn an_interrupt_knows_times_that_no_task_has_waited_for() {
+    let (_engine, smith) = smith().await;
+    let (voice, engine) = (Arc::default(), voice_engine());
+    let mut mouth = mouth(&voice, &engine);
+    let mut reader = mouth.take_reader().unwrap();
+    let mut spoken = ask(&smith, "Ab cd. Ef.").speak(mouth, SpeakOptions::default());
+    while !matches!(spoken.next().await, Some(Ok(SpokenEvent::Sentence { .. }))) {}
+    // The task is busy, and the mixer goes on.
+    let mut left = 5 * PIECE + 700;
+    while left > 0 {
+        left -= reader.read(&mut vec![0.0; left]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(spoken.interrupt(), "Ab cd.".len());
+}
+
+#[tokio::test]
+async fn a_mouth_that_ends_ends_the_reply() {
+    let (_engine, smith) = smith().await;
+    let engine = voice_engine();
+    // Its utterances panic when they are dropped.
+    let voice = Defective { drop_panics: true, ..Defective::default() };
+    let mouth = engine.mouth(Arc::new(voice), MouthOptions::default()).unwrap();
+    let spoken = ask(&smith, "Ab. Cd. Ef.").speak(mouth, SpeakOptions::default());
+    let (_, events) = all(spoken).await;
+    let has_ended = |event: &&String| event.contains("has ended");
+    assert!(events.iter().filter(has_ended).count() >= 2, "{events:?}");
+    // Another mouth of the same thread speaks.
+    let voice = Arc::default();
+    let spoken = ask(&smith, "Ab.").speak(self::mouth(&voice, &engine), SpeakOptions::default());
+    assert!(all(spoken).await.0 == letters("Ab."));
 }
 
 #[tokio::test]

@@ -154,6 +154,20 @@ fn sound_is_a_stream() {
     refused(&[&speak[..], &["-o", "-", "--visemes", "-"]].concat(), &["same file"]);
 }
 
+/// A FIFO has no place for a header that is completed at the end.
+#[test]
+#[cfg(unix)]
+fn a_fifo_receives_a_stream() {
+    let fifo = scratch("voice.fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let arguments = ["speak", TEXT, "--voice", voice(), "-o", &fifo];
+    let speaks = walla(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let sound = std::fs::read(&fifo).unwrap();
+    let ran = speaks.wait_with_output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(sound.len(), 44 + 2 * speak(TEXT, "not-a-fifo.wav", &[]).len());
+}
+
 #[test]
 fn what_cannot_be_spoken_is_refused() {
     let out = scratch("refused.wav");
@@ -168,7 +182,9 @@ fn what_cannot_be_spoken_is_refused() {
     speak(TEXT, &["--visemes", &out], &["same file"]);
     speak(TEXT, &["--visemes", voice()], &["overwrite", voice()]);
     speak(TEXT, &["--visemes", "/no/such/folder/f"], &["/no/such/folder/f"]);
-    refused(&["speak", TEXT, "--voice", "/no/such/voice", "-o", &out], &["/no/such/voice"]);
+    refused(&["speak", TEXT, "--voice", "/no/such/voice", "-o", &out], &["/no/such/voice: "]);
+    let no_folder = scratch("no-folder/out.wav");
+    refused(&["speak", TEXT, "--voice", voice(), "-o", &no_folder], &["out.wav: No such file"]);
     refused(&["speak", TEXT, "--voice", voice(), "-o", voice()], &["overwrite", voice()]);
     refused(&["speak", TEXT, "--voice", voice()], &["--out"]);
     refused(&["speak", TEXT, "--model", voice(), "-o", &out], &["calls it --voice"]);
@@ -381,4 +397,12 @@ fn a_conversation_by_voice_refuses_wrong_files() {
     talk(&input, "no.onnx", model(), &["no.onnx"]);
     talk(&input, voice(), "no-model", &["no-model"]);
     talk(&out, voice(), model(), &["refused2.wav"]);
+    let refused_option = |more: &[&str], words: &[&str]| {
+        let talk = ["talk", &input, "--voice", voice(), "--hear", model(), "-o", &out];
+        refused(&[&talk[..], more].concat(), words);
+    };
+    refused_option(&["--language", "fr"], &["--language fr", "en, de"]);
+    refused_option(&["--rate", "8000"], &["--rate", "standard input"]);
+    refused_option(&["--speed", "9"], &["speed is 9"]);
+    refused_option(&["--style", "no.bin"], &["no.bin"]);
 }

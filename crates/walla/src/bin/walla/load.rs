@@ -152,7 +152,7 @@ pub async fn until_done<T>(engine: &Engine, work: impl Future<Output = T>) -> T 
 }
 
 /// From now on, waits until the process is asked to end: by Ctrl-C, or by SIGTERM, as services are.
-#[cfg(all(unix, any(feature = "remote", feature = "voice")))]
+#[cfg(unix)]
 pub fn asked_to_end() -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -165,7 +165,7 @@ pub fn asked_to_end() -> std::io::Result<impl Future<Output = std::io::Result<()
     })
 }
 
-#[cfg(all(not(unix), any(feature = "remote", feature = "voice")))]
+#[cfg(not(unix))]
 pub fn asked_to_end() -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
     Ok(tokio::signal::ctrl_c())
 }

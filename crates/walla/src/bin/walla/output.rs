@@ -125,7 +125,9 @@ fn create_beside(path: &Path) -> io::Result<NamedTempFile> {
     builder.prefix("walla-").suffix(".part");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder.unwrap_or(Path::new(".")))
+    let made = builder.tempfile_in(folder.unwrap_or(Path::new(".")));
+    // The error of the library has the name of the temporary file.
+    made.map_err(|error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error))
 }
 
 /// The path that a chain of links leads to, whether or not a file exists there. The links remain

@@ -6,7 +6,42 @@ pub mod talk;
 pub mod transcribe;
 mod wav;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use walla_voice::{Kokoro, KokoroOptions, Piper, PiperOptions, SpeechSynthesizer, Whisper};
+
+use crate::Failure;
+use args::VoiceArgs;
+
+/// Loads a voice.
+fn load(VoiceArgs { network, style }: &VoiceArgs) -> Result<Arc<dyn SpeechSynthesizer>, Failure> {
+    Ok(match style {
+        Some(style) => Kokoro::load(network, KokoroOptions::new(style))?,
+        None => Piper::load(network, PiperOptions::default())?,
+    })
+}
+
+/// `--language` with a code that the model does not know.
+#[derive(Debug, thiserror::Error)]
+#[error("--language {code}: the model knows {known}")]
+struct LanguageError {
+    code: String,
+    known: String,
+}
+
+/// Refuses a language that the model does not know.
+fn check_language(code: Option<&str>, whisper: &Whisper) -> Result<(), LanguageError> {
+    let Some(code) = code else { return Ok(()) };
+    let mut known: Vec<&str> = whisper.languages().collect();
+    if known.is_empty() {
+        known.push("en");
+    }
+    if known.iter().any(|known| known.eq_ignore_ascii_case(code)) {
+        return Ok(());
+    }
+    Err(LanguageError { code: code.to_owned(), known: known.join(", ") })
+}
 
 /// Processor time of the program so far; elsewhere than on Unix the time since the first call.
 #[cfg(unix)]

@@ -7,13 +7,22 @@ use clap::Args;
 use crate::args::EngineArgs;
 
 #[derive(Debug, Args)]
+pub struct VoiceArgs {
+    /// ONNX file of a Piper voice, next to its settings FILE.json; or of Kokoro, with --style
+    #[arg(long = "voice", value_name = "FILE")]
+    pub network: PathBuf,
+    /// Style of a Kokoro voice, such as af_heart.bin
+    #[arg(long, value_name = "FILE")]
+    pub style: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct Speak {
     /// The text; `-` reads standard input
     #[arg(allow_hyphen_values = true)]
     pub text: String,
-    /// ONNX file of a Piper voice, next to its settings FILE.json
-    #[arg(long, value_name = "FILE")]
-    pub voice: PathBuf,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
     /// WAV file to write; `-` writes it to standard output while it is made
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
@@ -52,9 +61,8 @@ pub struct Talk {
     /// WAV file with the player's voice, which is heard in real time; `-` reads 16-bit samples
     /// (mono, little-endian) from standard input
     pub input: PathBuf,
-    /// ONNX file of a Piper voice, next to its settings FILE.json
-    #[arg(long, value_name = "FILE")]
-    pub voice: PathBuf,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
     /// Folder of a Whisper model, as tools/voice/whisper.py writes it
     #[arg(long, value_name = "FOLDER")]
     pub hear: PathBuf,
@@ -71,12 +79,15 @@ pub struct Talk {
     /// Maximum tokens of a reply
     #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
-    /// Samples per second of standard input
-    #[arg(long, default_value_t = 16_000, value_parser = rates())]
-    pub rate: u32,
+    /// Samples per second of standard input [default: 16000]
+    #[arg(long, value_parser = rates())]
+    pub rate: Option<u32>,
     /// Language of the player, as a code such as en or de [default: the model finds it]
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
+    /// Speed of the voice, relative to its own, from 0.25 to 4
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    pub speed: f32,
     /// After each answer, write the time from the player's last word to its first sound
     #[arg(long)]
     pub times: bool,

@@ -4,9 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use walla_voice::{
-    Piper, PiperOptions, SpeakOptions, SpeechSynthesizer as _, Step, Timed, Timing, duration,
-};
+use walla_voice::{SpeakOptions, Step, Timed, Timing, duration};
 
 use super::args::Speak;
 use super::wav::Writer;
@@ -27,24 +25,25 @@ struct Silent;
 struct SameFile;
 
 pub fn run(arguments: &Speak) -> Result<(), Failure> {
-    let Speak { voice, out, visemes, speed, seed, speaker, .. } = arguments;
+    let Speak { voice: of, out, visemes, speed, seed, speaker, .. } = arguments;
     let options =
         SpeakOptions { speed: *speed, seed: *seed, speaker: *speaker, ..SpeakOptions::default() };
     options.check()?;
     if visemes.as_ref() == Some(out) {
         return Err(SameFile.into());
     }
+    let inputs: Vec<&Path> = std::iter::once(&*of.network).chain(of.style.as_deref()).collect();
     // `None`: standard output.
     let target = |path: &Path| match path == Path::new("-") {
         true => Ok(None),
-        false => Target::new(path, &[voice]).map(Some),
+        false => Target::new(path, &inputs).map(Some),
     };
     let (target, times) = (target(out)?, visemes.as_deref().map(target).transpose()?);
     let text = match arguments.text.as_str() {
         "-" => input::standard_input()?,
         text => text.to_owned(),
     };
-    let voice = Piper::load(voice, PiperOptions::default())?;
+    let voice = super::load(of)?;
     let rate = voice.sample_rate();
     let output = target.as_ref().map(Target::create).transpose()?;
     let failed = |error: Failure| match &target {
@@ -52,8 +51,10 @@ pub fn run(arguments: &Speak) -> Result<(), Failure> {
         None => error,
     };
     let mut writer = match &output {
-        Some(output) => Writer::new(&output.file, rate),
-        None => Writer::stream(rate),
+        Some(output) if Writer::can_seek(&output.file) => Writer::new(&output.file, rate),
+        // A FIFO.
+        Some(output) => Writer::stream(&output.file, rate),
+        None => Writer::stream(std::io::stdout(), rate),
     }
     .map_err(failed)?;
     let mut timing = Timing::default();

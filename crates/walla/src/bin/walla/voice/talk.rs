@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use walla::voice::{
-    EarEvent, EarOptions, Earshot, Hearing, Microphone, MouthOptions, MouthReader, Piper,
-    PiperOptions, RecognizeOptions, SpeakOptions, SpeechSynthesizer as _, SpokenEvent, VoiceEngine,
-    VoiceOptions, Whisper, WhisperOptions,
+    EarEvent, EarOptions, Earshot, Hearing, Microphone, MouthOptions, MouthReader,
+    RecognizeOptions, SpeakOptions, SpokenEvent, VoiceEngine, VoiceOptions, Whisper,
+    WhisperOptions,
 };
 use walla::{Agent, AgentSpec};
 
@@ -31,6 +31,8 @@ use crate::{Failure, chat, load, one_line};
 
 /// Time of a block of samples.
 const BLOCK: Duration = Duration::from_millis(20);
+/// Time that standard input may be ahead of the clock.
+const AHEAD: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Talk) -> Result<(), Failure> {
     load::block_on(talk(arguments))
@@ -38,21 +40,26 @@ pub fn run(arguments: &Talk) -> Result<(), Failure> {
 
 async fn talk(arguments: &Talk) -> Result<(), Failure> {
     let Talk { input, voice, hear, out, model, persona, tokens, engine, .. } = arguments;
-    let source = match input.to_str() {
-        Some("-") => Source::Raw(arguments.rate),
+    let source = match (input.to_str(), arguments.rate) {
+        (Some("-"), rate) => Source::Raw(rate.unwrap_or(16_000)),
+        (_, Some(_)) => return Err("--rate is for standard input: a WAV file has its own".into()),
         _ => Source::File(Box::new(Sound::open(input)?)),
     };
+    let speak = SpeakOptions { speed: arguments.speed, ..SpeakOptions::default() };
+    speak.check()?;
     let target = match out.to_str() {
         Some("-") => None,
-        _ => Some(Target::new(out, &[voice, input])?),
+        _ => Some(Target::new(out, &[&voice.network, input])?),
     };
     if let Some(model) = model {
         chat::check_template(model, None)?;
     }
-    let voice = Piper::load(voice, PiperOptions::default())?;
+    let voice = super::load(voice)?;
     let whisper = Whisper::load(hear, WhisperOptions::default())?;
+    super::check_language(arguments.language.as_deref(), &whisper)?;
     let engine = load::engine(model.as_deref(), engine, (1, 4_096), None, None).await?;
-    let voices = VoiceEngine::new(&VoiceOptions::default())?;
+    // There is no game that needs the processor more.
+    let voices = VoiceEngine::new(&VoiceOptions { low_priority: false, ..Default::default() })?;
     let rate = voice.sample_rate();
     let mut mouth = voices.mouth(voice, MouthOptions::default())?;
     let reader = mouth.take_reader().ok_or("the mouth has no reader")?;
@@ -75,6 +82,8 @@ async fn talk(arguments: &Talk) -> Result<(), Failure> {
         played: Arc::clone(&played),
         has_times: arguments.times,
         is_raw: target.is_none(),
+        speak,
+        missing: 0,
     };
     let asked_to_end = load::asked_to_end()?;
     let conversation = async {
@@ -132,6 +141,9 @@ struct Conversation {
     has_times: bool,
     /// Standard output has the sound.
     is_raw: bool,
+    speak: SpeakOptions,
+    /// Samples that were not made in time so far.
+    missing: u64,
 }
 
 impl Conversation {
@@ -175,7 +187,7 @@ impl Conversation {
         mouth: walla::voice::Mouth,
     ) -> Result<walla::voice::Mouth, Failure> {
         *self.first() = None;
-        let mut spoken = self.agent.ask(text).speak(mouth, SpeakOptions::default());
+        let mut spoken = self.agent.ask(text).speak(mouth, self.speak.clone());
         let (mut is_made, mut has_ended) = (false, false);
         while !is_made || !spoken.is_idle() {
             tokio::select! {
@@ -205,7 +217,14 @@ impl Conversation {
             let millis = first.saturating_duration_since(self.begin + end).as_millis();
             note!("first sound {millis} ms after the words");
         }
-        Ok(spoken.into_mouth().0)
+        let mouth = spoken.into_mouth().0;
+        let missing = mouth.underrun_samples()
+            - std::mem::replace(&mut self.missing, mouth.underrun_samples());
+        if missing > 0 {
+            let missing = walla::voice::duration(missing, mouth.sample_rate()).as_millis();
+            note!("walla: {missing} ms of silence within the answer: the processor is too slow");
+        }
+        Ok(mouth)
     }
 
     /// Writes a line.
@@ -231,7 +250,7 @@ enum Source {
     Raw(u32),
 }
 
-/// Sends the sound to the ear: a file at the pace of the clock, standard input as it comes.
+/// Sends the sound to the ear, at the pace of the clock.
 fn record(
     source: Source,
     mut microphone: Microphone,
@@ -255,7 +274,7 @@ fn record(
         }
         Source::Raw(rate) => {
             let (mut bytes, mut input) = ([0; 640], std::io::stdin().lock());
-            let mut filled = 0;
+            let (mut filled, mut pushed, begin) = (0, 0, Instant::now());
             loop {
                 let rest = bytes.get_mut(filled..).unwrap_or_default();
                 match input.read(rest).map_err(|error| SourceError(error.to_string()))? {
@@ -266,6 +285,10 @@ fn record(
                 let sample = |bytes: &[u8; 2]| f32::from(i16::from_le_bytes(*bytes)) / 32_768.0;
                 let samples: Vec<f32> = whole.iter().take(filled / 2).map(sample).collect();
                 microphone.push(&samples, rate);
+                // A file is faster than a microphone.
+                pushed += samples.len() as u64;
+                let ahead = walla::voice::duration(pushed, rate).saturating_sub(begin.elapsed());
+                std::thread::sleep(ahead.saturating_sub(AHEAD));
                 // An odd byte is the first half of the next sample.
                 bytes[0] = bytes[filled - 1];
                 filled %= 2;
@@ -305,7 +328,10 @@ fn stream(
     rate: u32,
     played: &Played,
 ) -> Result<(), Failure> {
-    let mut writer = file.map_or_else(|| Ok(Writer::raw(rate)), |file| Writer::new(file, rate))?;
+    let mut writer = match file {
+        Some(file) => Writer::new(file, rate)?,
+        None => Writer::raw(std::io::stdout(), rate),
+    };
     let mut block = vec![0.0_f32; (BLOCK.as_secs_f64() * f64::from(rate)) as usize];
     let mut next = Instant::now();
     while !played.stops.load(Ordering::Relaxed) {

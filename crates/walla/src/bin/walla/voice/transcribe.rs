@@ -12,7 +12,7 @@ use walla_voice::{
 
 use super::args::Transcribe;
 use super::wav::Sound;
-use super::{per_second, processor_time};
+use super::{check_language, per_second, processor_time};
 use crate::note::note;
 use crate::{Failure, one_line};
 
@@ -26,9 +26,6 @@ const POLL: Duration = Duration::from_millis(2);
 /// Why a file has no transcript.
 #[derive(Debug, thiserror::Error)]
 enum TranscribeError {
-    /// Another model, or none of the flag.
-    #[error("--language {code}: the model knows {known}")]
-    Language { code: String, known: String },
     /// A defect: the sound is sent as fast as the ear hears it.
     #[error("the ear has lost a part of the sound")]
     Lost,
@@ -37,9 +34,7 @@ enum TranscribeError {
 pub fn run(arguments: &Transcribe) -> Result<(), Failure> {
     let mut sound = Sound::open(&arguments.file)?;
     let whisper = Whisper::load(&arguments.model, WhisperOptions::default())?;
-    if let Some(code) = &arguments.language {
-        check(code, &whisper)?;
-    }
+    check_language(arguments.language.as_deref(), &whisper)?;
     let engine = VoiceEngine::new(&VoiceOptions { low_priority: false, ..Default::default() })?;
     // A text before the end of its utterance has no use here.
     let options = EarOptions {
@@ -49,30 +44,21 @@ pub fn run(arguments: &Transcribe) -> Result<(), Failure> {
         ..EarOptions::default()
     };
     let (ear, microphone) = engine.ear(whisper, Box::new(Earshot::default()), options)?;
-    let mut listener = Listener { ear, is_json: arguments.json, open: 0, written: 0, unclear: 0 };
+    let is_json = arguments.json;
+    let mut listener = Listener { ear, is_json, open: 0, written: 0, unclear: 0, short: 0 };
     let begin = processor_time();
     listener.hear(&mut sound, microphone)?;
-    let Listener { written, unclear, .. } = listener;
+    let Listener { written, unclear, short, .. } = listener;
     let plural = if written == 1 { "" } else { "s" };
-    let unclear = if unclear > 0 { format!(", {unclear} without words") } else { String::new() };
+    let dropped = [(unclear, "without words"), (short, "too short for speech")];
+    let dropped = dropped.iter().filter(|(count, _)| *count > 0);
+    let dropped: String = dropped.map(|(count, why)| format!(", {count} {why}")).collect();
     let (seconds, share) = (sound.time().as_secs_f64(), per_second(begin, sound.time()));
     note!(
-        "walla: {written} utterance{plural}{unclear}, {seconds:.1} s of sound, {share:.3} s of \
+        "walla: {written} utterance{plural}{dropped}, {seconds:.1} s of sound, {share:.3} s of \
          processor time for each"
     );
     Ok(())
-}
-
-/// Refuses a language that the model does not know.
-fn check(code: &str, whisper: &Whisper) -> Result<(), TranscribeError> {
-    let mut known: Vec<&str> = whisper.languages().collect();
-    if known.is_empty() {
-        known.push("en");
-    }
-    if known.contains(&code) {
-        return Ok(());
-    }
-    Err(TranscribeError::Language { code: code.to_owned(), known: known.join(", ") })
 }
 
 /// Sends the sound and writes the texts.
@@ -83,6 +69,7 @@ struct Listener {
     open: usize,
     written: u64,
     unclear: u64,
+    short: u64,
 }
 
 impl Listener {
@@ -130,8 +117,10 @@ impl Listener {
                 }
                 EarEvent::Dropped { reason } => {
                     self.open = self.open.saturating_sub(1);
-                    // A short sound is mostly no speech.
-                    self.unclear += u64::from(reason != DropReason::Short);
+                    match reason {
+                        DropReason::Short => self.short += 1,
+                        _ => self.unclear += 1,
+                    }
                 }
                 EarEvent::Failed(error) => return Err(error.into()),
                 _ => {}

@@ -1,7 +1,7 @@
 //! WAV files and streams: bounded reading of any of them as mono, and writing.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -207,7 +207,7 @@ pub struct Writer<'a> {
 
 enum To<'a> {
     File(Box<WavWriter<BufWriter<&'a File>>>),
-    Stream(io::Stdout),
+    Stream(Box<dyn Write + 'a>),
 }
 
 impl<'a> Writer<'a> {
@@ -219,13 +219,18 @@ impl<'a> Writer<'a> {
         Ok(Self { to: To::File(Box::new(writer)), rate, written: 0 })
     }
 
-    /// Samples alone on standard output.
-    pub fn raw(rate: u32) -> Self {
-        Self { to: To::Stream(io::stdout()), rate, written: 0 }
+    /// Whether a file can have a header, which is completed at the end.
+    pub fn can_seek(mut file: &'a File) -> bool {
+        file.stream_position().is_ok()
     }
 
-    /// A WAV file of unknown length on standard output.
-    pub fn stream(rate: u32) -> Result<Self, crate::Failure> {
+    /// Samples alone.
+    pub fn raw(out: impl Write + 'a, rate: u32) -> Self {
+        Self { to: To::Stream(Box::new(out)), rate, written: 0 }
+    }
+
+    /// A WAV file of unknown length.
+    pub fn stream(mut out: impl Write + 'a, rate: u32) -> Result<Self, crate::Failure> {
         let mut header = Vec::with_capacity(44);
         header.extend(b"RIFF\xff\xff\xff\xffWAVEfmt ");
         // Length of the format, integers, one channel.
@@ -235,8 +240,8 @@ impl<'a> Writer<'a> {
         // Bytes and bits of a sample.
         header.extend([2, 0, 16, 0]);
         header.extend(b"data\xff\xff\xff\xff");
-        io::stdout().write_all(&header)?;
-        Ok(Self::raw(rate))
+        out.write_all(&header)?;
+        Ok(Self::raw(out, rate))
     }
 
     /// Appends samples from -1 to 1.
