@@ -2,7 +2,8 @@
 //!
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order;
 //!   `--full` adds what takes minutes more: lints and tests of the overlay, which need a build of
-//!   Bevy's UI, tests of the profilers' features, and compiling all kernels again.
+//!   Bevy's UI, tests of the profilers' features, type checks for macOS, and compiling all kernels
+//!   again.
 //! - `cargo xtask count`: lines of code, documentation, comments and tests, and exported names, per
 //!   crate.
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
@@ -116,7 +117,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     package::check()?;
     dependencies::check()?;
     dependencies::deny()?;
-    platforms::ci()?;
+    platforms::ci(is_full)?;
     // Without a compiler, the images are checked by hash only.
     if is_full {
         kernels::run(&["--fetch".to_owned()])?;

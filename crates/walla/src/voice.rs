@@ -286,7 +286,7 @@ impl SpokenReply {
         }
     }
 
-    /// The thread has ended: what it has not made fails. Returns whether there was something.
+    /// The thread has ended: sentences that it has not made fail. Returns whether there were some.
     fn stop(&mut self) -> bool {
         let before = self.events.len();
         for its in self.sentences.iter_mut().filter(|its| !its.is_made) {

@@ -143,7 +143,7 @@ pub enum DropReason {
     Full,
     /// The recogniser failed: an [`EarEvent::Failed`] precedes.
     Failed,
-    /// The ear was dropped before: its host says so.
+    /// The host has dropped the ear before. For events of hosts; an ear does not report it.
     Stopped,
 }
 
@@ -227,7 +227,7 @@ impl Microphone {
         let count = samples.len().min(self.free());
         let (samples, lost) = samples.split_at(count);
         if !samples.is_empty() && self.sample_rate != sample_rate {
-            // There was room for it too.
+            // `free` has counted the mark.
             let is_marked = self.samples.push(MARK | sample_rate).is_ok();
             debug_assert!(is_marked, "the ring is full");
             self.sample_rate = sample_rate;
@@ -357,7 +357,7 @@ pub(crate) struct Job {
     frame: usize,
     options: EarOptions,
     microphone: Receiver<u32>,
-    /// Events on their way to the host.
+    /// Events in flight to the host.
     sent: Sender<EarEvent>,
     /// Samples of the microphone, all of the first resampler's rate.
     block: Vec<f32>,
@@ -639,7 +639,7 @@ impl Job {
         let is_partial = |work: &Work| matches!(work.purpose, Purpose::Partial);
         match &self.current {
             Some(work) if is_partial(work) => Some(Duration::from_millis(300)),
-            // Mouths go on beside one that perhaps never ends.
+            // One that never ends leaves time for mouths.
             Some(work) if work.steps > MAX_URGENT_STEPS => Some(Duration::from_millis(250)),
             Some(_) => Some(Duration::ZERO),
             None => (!self.waiting.is_empty()).then_some(Duration::ZERO),
@@ -714,7 +714,8 @@ impl Job {
     }
 
     fn is_unclear(&self, transcript: &Transcript) -> bool {
-        transcript.log_probability < self.options.min_log_probability
+        let probability = transcript.log_probability;
+        probability.is_nan() || probability < self.options.min_log_probability
     }
 
     fn drop_utterance(&mut self, reason: DropReason) {

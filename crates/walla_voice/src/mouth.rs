@@ -179,7 +179,7 @@ impl Mouth {
         self.position()
     }
 
-    /// Stops the sentences so far behind this one, which goes on.
+    /// Stops the sentences so far behind this one, which is spoken to its end.
     pub fn stop_after(&mut self, sentence: SentenceId) {
         let skipped = self.shared.skipped.load(Ordering::SeqCst);
         let (from, to) = ((skipped >> 32) as u32, skipped as u32);
@@ -232,8 +232,8 @@ impl Mouth {
     }
 
     /// Whether the thread, or this mouth's part of it, has ended: nothing more will be spoken.
-    /// Sentences in work have no last event then, and what was made of them is played. A voice that
-    /// panics in a drop ends its mouth so, and no other one.
+    /// Sentences in work have no last event then, and the finished part of them is played. A voice
+    /// that panics in a drop ends its mouth, and no other one.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended()

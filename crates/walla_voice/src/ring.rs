@@ -2,8 +2,8 @@
 //! is interrupted in the middle of an operation: the thread of voices has a low priority.
 //!
 //! Rules:
-//! 1. Each end counts after its operation. What one end sees in the ring can be taken, and what the
-//!    other one sees as free can be stored.
+//! 1. Each end counts after its operation: values that one end sees can be taken, and the free
+//!    capacity that the other one sees can be used.
 //! 2. An end has one owner. The locks make the ends `Sync` and are never taken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

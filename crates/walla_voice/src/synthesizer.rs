@@ -10,7 +10,7 @@ use crate::timing::Timing;
 /// Makes speech of texts. `Piper` and `Kokoro` are the built-in ones.
 ///
 /// It should report the times of each part before its samples ([`Step::Planned`]): mouths move by
-/// them, and they tell which words were heard when speech is interrupted. Of a voice without times,
+/// them, and they show which words were heard when speech is interrupted. Of a voice without times,
 /// the heard words are estimated from the played share of the sound
 /// ([`Timing::heard_bytes_of`]), and mouths do not move.
 pub trait SpeechSynthesizer: Debug + Send + Sync {
@@ -42,10 +42,10 @@ pub trait Utterance: Debug + Send {
 /// Result of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The times of the next part are known, before its first sample: what was played without
-    /// times counts as not heard once others have times. The utterance fails if they are not in
-    /// order, also behind those of earlier parts, are 2^48 or more, or if a word is not in the text
-    /// or divides a character.
+    /// The times of the next part are known, before its first sample: samples that were played
+    /// without times count as not heard once others have times. The utterance fails if the times
+    /// are not in order, also behind earlier parts, or are 2^48 or more, or if a word is not in the
+    /// text or divides a character.
     Planned(Timing),
     /// There may be samples, and more work follows.
     Working,

@@ -155,8 +155,8 @@ fn follows(last: &mut (u64, u64), start: u64, end: u64) -> bool {
     is_in_order
 }
 
-/// Whether a word ends between two characters: at a space, and between those of scripts that have
-/// none.
+/// Whether a word ends between two characters: at a space, and between two of a script without
+/// spaces.
 fn is_word_end(before: char, after: Option<char>) -> bool {
     let has_no_spaces = |letter| {
         let scripts = ['\u{2e80}'..='\u{9fff}', '\u{f900}'..='\u{faff}', '\u{20000}'..='\u{3ffff}'];

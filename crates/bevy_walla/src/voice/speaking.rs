@@ -589,7 +589,7 @@ pub(super) fn cancelled(
         speaking.fall_silent(cancel.agent, &mut commands);
         return;
     }
-    // The sentence that is heard goes on, those behind it end when it has ended.
+    // The sentence that is heard continues; the ones behind it end when it has ended.
     let speaking = &mut *speaking;
     let front = speaking.lines.front().and_then(|line| line.sentence);
     for line in speaking.lines.iter_mut().skip(1).filter(|line| is_dropped(line)) {

@@ -98,7 +98,7 @@ async fn an_interrupt_knows_times_that_no_task_has_waited_for() {
     let mut reader = mouth.take_reader().unwrap();
     let mut spoken = ask(&smith, "Ab cd. Ef.").speak(mouth, SpeakOptions::default());
     while !matches!(spoken.next().await, Some(Ok(SpokenEvent::Sentence { .. }))) {}
-    // The task is busy, and the mixer goes on.
+    // The task is busy, and the mixer continues.
     let mut left = 5 * PIECE + 700;
     while left > 0 {
         left -= reader.read(&mut vec![0.0; left]);

@@ -373,7 +373,8 @@ fn sizes_are_asked_once_and_guarded() {
 
 #[test]
 fn partial_texts_of_noise_are_not_reported() {
-    for (log_probability, last) in [(-1.5, "Unclear"), (-0.5, "final 3000")] {
+    for (log_probability, last) in [(-1.5, "Unclear"), (f32::NAN, "Unclear"), (-0.5, "final 3000")]
+    {
         let recognizer = Milliseconds { log_probability, ..Milliseconds::default() };
         let partial_every = Some(Duration::from_millis(500));
         let options = EarOptions { partial_every, ..EarOptions::default() };

@@ -293,7 +293,7 @@ fn a_voice_that_panics_in_a_drop_ends_its_mouth_alone() {
         assert!(matches!(bad.poll_event(&mut context), Poll::Ready(None)));
         let refused = bad.say("y".to_owned(), options());
         assert!(matches!(refused, Err(SayError::Stopped(text)) if text == "y"));
-        // What was made is played: less than its prebuffer.
+        // The finished part is played: less than its prebuffer.
         assert!(!read_all(&bad, &mut reader).is_empty());
         assert!(reader.is_idle() && reader.read(&mut [0.0; 10]) == 0);
         assert!(matches!(reader.poll_read(&mut context, &mut [0.0; 10]), Poll::Ready(0)));

@@ -1,4 +1,4 @@
-//! Voices and hosts that misbehave, and what is kept of a reply then.
+//! Voices and hosts that misbehave, and the part of a reply that is kept then.
 
 use std::collections::HashMap;
 
