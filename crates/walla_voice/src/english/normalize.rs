@@ -36,6 +36,9 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
 
 /// Longest run of one character that is no digit: "Nooooo", "?????".
 const MAX_RUN: usize = 3;
+/// Letters of a word that are read: longer ones are no words, and the library takes 200 ms for one
+/// ("Gugugugu…").
+const MAX_LETTERS: usize = 22;
 /// Longest mark of a markup language: `<break time="1s"/>`.
 const MAX_TAG: usize = 100;
 /// Words before a Roman number that counts: "Chapter IV" is "chapter four", "Henry IV" a king.
@@ -75,6 +78,12 @@ impl Normalized {
         start..if range.is_empty() { start } else { end }
     }
 
+    /// Whether the last word has all letters that are read.
+    fn is_word_full(&self) -> bool {
+        let letters = self.text.chars().rev().take_while(|last| last.is_alphabetic());
+        letters.take(MAX_LETTERS).count() == MAX_LETTERS
+    }
+
     fn push(&mut self, text: &str, place: usize) {
         // The library has one space between words.
         let has_space = self.text.ends_with(' ');
@@ -111,6 +120,7 @@ impl Normalized {
         let run = before.chars().rev().take(MAX_RUN).filter(|c| *c == first).count();
         match first {
             first if run == MAX_RUN && !first.is_ascii_digit() => {}
+            letter if letter.is_alphabetic() && self.is_word_full() => {}
             // The library would make it a symbol inside the word.
             ':' if before.ends_with(|last: char| last.is_ascii_digit()) => self.push(" ", at),
             '’' | '‘' | '`' | '´' => self.push("'", at),
@@ -253,6 +263,8 @@ mod tests {
             ("<break time=\"1s\"/>hello <b>you</b> <3 a<b", "hello you 3 a b"),
             ("Привет 你好 😀😀 there$$$$$$$$", "there"),
             ("?????????? -----------", "??? ---"),
+            (&"gu".repeat(200), &"gu".repeat(11)),
+            ("counterrevolutionaries no", "counterrevolutionaries no"),
             ("pages 5–7", "pages 5 to 7"),
             ("naïve Zoë, Łódź, smørrebrød", "naive Zoe, Lodz, smorrebrod"),
             ("“Wait…” it’s — so", "\"Wait...\" it's — so"),
