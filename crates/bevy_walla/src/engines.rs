@@ -50,11 +50,15 @@ enum Source {
     /// A model; `None`: none was given, which is reported.
     Options(Option<Box<EngineOptions>>),
     Engine(Engine),
-    Client {
-        new_client: NewClient,
-        is_of_program: bool,
-        is_replay: bool,
-    },
+    Client(NewClient, ClientKind),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ClientKind {
+    Program,
+    #[cfg(feature = "remote")]
+    Server,
+    Replay,
 }
 
 impl EngineSetup {
@@ -62,16 +66,15 @@ impl EngineSetup {
     #[must_use]
     pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
         let new_client: NewClient = Box::new(move || Ok(new_client()));
-        Self(Source::Client { new_client, is_of_program: true, is_replay: false })
+        Self(Source::Client(new_client, ClientKind::Program))
     }
 
     /// One engine of another kind than a local one.
-    #[cfg(feature = "remote")]
     fn other(
+        kind: ClientKind,
         new_client: impl Fn() -> Result<Box<dyn EngineClient>, WallaError> + Send + Sync + 'static,
     ) -> Self {
-        let new_client: NewClient = Box::new(new_client);
-        Self(Source::Client { new_client, is_of_program: false, is_replay: false })
+        Self(Source::Client(Box::new(new_client), kind))
     }
 
     /// Replays a recording instead of a model: agents with the recorded personas and asks get the
@@ -91,18 +94,17 @@ impl EngineSetup {
     #[must_use]
     pub fn replay_from(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let new_client: NewClient = Box::new(move || player(&path));
-        Self(Source::Client { new_client, is_of_program: false, is_replay: true })
+        Self::other(ClientKind::Replay, move || player(&path))
     }
 
     /// Whether it has a pace: it runs a model in this process, or has the recorded one.
     pub(crate) fn is_paced(&self) -> bool {
-        !matches!(self.0, Source::Client { is_replay: false, .. })
+        !matches!(&self.0, Source::Client(_, kind) if *kind != ClientKind::Replay)
     }
 
     /// Whether it is a client that the program has made.
     pub(crate) fn is_client(&self) -> bool {
-        matches!(self.0, Source::Client { is_of_program: true, .. })
+        matches!(self.0, Source::Client(_, ClientKind::Program))
     }
 
     /// Starts the engine and returns a client of it.
@@ -123,7 +125,7 @@ impl EngineSetup {
         pacing: Pacing,
     ) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
         let engine = match &self.0 {
-            Source::Client { new_client, .. } => return (None, new_client()),
+            Source::Client(new_client, _) => return (None, new_client()),
             Source::Engine(engine) => engine.clone(),
             Source::Options(options) => match start(options.as_deref()) {
                 Ok(engine) => engine,
@@ -276,7 +278,7 @@ impl From<EngineOptions> for EngineSetup {
 #[cfg(feature = "remote")]
 impl From<walla_remote::RemoteOptions> for EngineSetup {
     fn from(options: walla_remote::RemoteOptions) -> Self {
-        Self::other(move || {
+        Self::other(ClientKind::Server, move || {
             let engine = walla_remote::RemoteEngine::start(options.clone());
             let engine = engine.map_err(|error| WallaError::Remote(error.to_string()))?;
             Ok(Box::new(engine.client()))

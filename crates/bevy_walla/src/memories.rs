@@ -342,7 +342,7 @@ impl WallaMemoryPlugin {
         let client = bridge.with_memories(&recall);
         world.resource_mut::<Walla>().set_client(client.clone());
         world.resource_mut::<MemoryService>().client = Some(client);
-        let schedules = world.get_resource::<Schedules>().copied().unwrap_or_default();
+        let schedules = Schedules::of(app);
         sync::add_systems(app, schedules, self.has_manual_time);
         memorize::add_systems(app, schedules);
         true

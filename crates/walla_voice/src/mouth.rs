@@ -15,6 +15,7 @@
 //! 5. Each queue has one sender and one receiver, and neither waits for the other one.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -181,8 +182,7 @@ impl Mouth {
 
     /// Stops the sentences so far behind this one, which is spoken to its end.
     pub fn stop_after(&mut self, sentence: SentenceId) {
-        let skipped = self.shared.skipped.load(Ordering::SeqCst);
-        let (from, to) = ((skipped >> 32) as u32, skipped as u32);
+        let (from, to) = self.shared.skipped().into_inner();
         let first = sentence.0.saturating_add(1);
         // An earlier call may have stopped some of them.
         let from = if sentence.0 < to { from.min(first) } else { first };
@@ -443,9 +443,14 @@ impl Shared {
 
     /// Whether a sentence was not stopped.
     fn is_kept(&self, sentence: u32) -> bool {
+        let first_kept = self.first_kept.load(Ordering::SeqCst);
+        sentence >= first_kept && !self.skipped().contains(&sentence)
+    }
+
+    /// Sentences that were stopped behind one that was not.
+    fn skipped(&self) -> RangeInclusive<u32> {
         let skipped = self.skipped.load(Ordering::SeqCst);
-        let (from, to) = ((skipped >> 32) as u32, skipped as u32);
-        sentence >= self.first_kept.load(Ordering::SeqCst) && !(from..=to).contains(&sentence)
+        (skipped >> 32) as u32..=skipped as u32
     }
 
     fn position(&self) -> Position {

@@ -32,7 +32,7 @@ pub(crate) struct Level {
 impl Level {
     /// Values in the ring.
     pub(crate) fn len(&self) -> usize {
-        // In this order: what was taken was stored before.
+        // In this order: each value was stored before it was taken.
         let taken = self.taken.load(Ordering::Acquire);
         self.stored.load(Ordering::Acquire).wrapping_sub(taken)
     }

@@ -174,7 +174,7 @@ pub struct ListenerEar {
     source: RecognizerSource,
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     has_failed: bool,
-    /// What was asked, until something of the answer sounds; and whether it was in this frame.
+    /// The last ask, until something of its answer sounds; and whether it is of this frame.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     unanswered: Option<(Arc<str>, bool)>,
     /// Words before, whose answer the player has interrupted before it sounded.
@@ -335,9 +335,8 @@ pub(super) fn hear(
                             Some(before) => format!("{before} {text}").into(),
                             None => text,
                         };
-                        commands.trigger(Ask::new(agent, settings.prompt(&text)));
-                        state.unanswered = has_voice.then_some((text, true));
-                        // The answer has not begun: what follows in this frame does not end it.
+                        state.ask(agent, &settings, text, has_voice, &mut commands);
+                        // The answer has not begun: later events of this frame do not end it.
                         is_busy = false;
                     }
                 }
@@ -346,8 +345,7 @@ pub(super) fn hear(
                     commands.trigger(HearingDropped { listener, reason });
                     // Without more words, the words before are asked again.
                     if let (Some(agent), Some(text)) = (settings.agent, state.before.take()) {
-                        commands.trigger(Ask::new(agent, settings.prompt(&text)));
-                        state.unanswered = has_voice.then_some((text, true));
+                        state.ask(agent, &settings, text, has_voice, &mut commands);
                         is_busy = false;
                     }
                 }
@@ -386,6 +384,18 @@ pub(super) fn removed(
 }
 
 impl ListenerEar {
+    fn ask(
+        &mut self,
+        agent: Entity,
+        settings: &VoiceListener,
+        text: Arc<str>,
+        has_voice: bool,
+        commands: &mut Commands,
+    ) {
+        commands.trigger(Ask::new(agent, settings.prompt(&text)));
+        self.unanswered = has_voice.then_some((text, true));
+    }
+
     /// Interrupts the agent, once for an utterance.
     fn interrupt(&mut self, agent: Option<Entity>, commands: &mut Commands) {
         if let Some(agent) = agent

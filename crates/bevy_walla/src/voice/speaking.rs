@@ -31,6 +31,9 @@ const MAX_LINES: usize = 256;
 /// Mouths that are made in one frame: each allocates its second of sound.
 const MAX_NEW_MOUTHS: usize = 8;
 
+/// The end of a sentence that was not begun.
+const UNHEARD: SpeechEnd = SpeechEnd::Interrupted { heard_bytes: 0 };
+
 /// The speech of an agent with [`Voice`] at this moment, as it sounds.
 #[derive(Component, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
@@ -106,7 +109,7 @@ struct Line {
     text: Arc<str>,
     /// Bytes of the reply up to its end.
     end_bytes: u32,
-    /// Number of the reply among those of the agent.
+    /// Number of the reply among all replies of the agent.
     number: u32,
     /// Its place in the mouth.
     sentence: Option<SentenceId>,
@@ -202,11 +205,12 @@ pub(super) fn say(
 
 impl Speaking {
     fn push(&mut self, agent: Entity, line: Line, commands: &mut Commands) {
-        if line.is_dropped && self.lines.is_empty() {
-            commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
-        } else if self.lines.len() >= MAX_LINES {
+        let is_full = self.lines.len() >= MAX_LINES;
+        if is_full {
             tracing::warn!(target: "walla::voice", %agent, "its voice is too far behind");
-            commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
+        }
+        if is_full || (line.is_dropped && self.lines.is_empty()) {
+            commands.trigger(line.ended(agent, UNHEARD));
         } else {
             self.lines.push_back(line);
         }
@@ -245,15 +249,11 @@ impl Line {
     /// Its samples that were played; `u64::MAX`: all.
     fn played(&self, position: Position) -> u64 {
         match self.sentence {
+            _ if self.is_dropped => 0,
             Some(sentence) if sentence < position.sentence => u64::MAX,
             Some(sentence) if sentence == position.sentence => position.samples,
             _ => 0,
         }
-    }
-
-    /// Whether the mouth has it, to its end or as far as it was made.
-    fn is_in_mouth(&self) -> bool {
-        self.sentence.is_some() && !self.is_dropped
     }
 }
 
@@ -389,10 +389,7 @@ impl Speaking {
         let Some(mouth) = &mut self.mouth else {
             for mut line in self.lines.drain(..) {
                 let error = line.error.take().unwrap_or_default();
-                let reason = match line.is_dropped {
-                    true => SpeechEnd::Interrupted { heard_bytes: 0 },
-                    false => SpeechEnd::Failed(error),
-                };
+                let reason = if line.is_dropped { UNHEARD } else { SpeechEnd::Failed(error) };
                 commands.trigger(line.ended(agent, reason));
             }
             return;
@@ -417,7 +414,7 @@ impl Speaking {
         let (position, is_idle) = (mouth.position(), mouth.is_idle());
         let rate = mouth.sample_rate();
         while let Some(line) = self.lines.front_mut() {
-            let played = if line.is_dropped { 0 } else { line.played(position) };
+            let played = line.played(position);
             line.publish(agent, played, rate, commands, &mut self.shape);
             let is_over = match (line.sentence, &line.error) {
                 _ if line.is_dropped => true,
@@ -431,15 +428,14 @@ impl Speaking {
                 break;
             }
             let Some(mut line) = self.lines.pop_front() else { break };
-            if line.is_dropped {
-                commands.trigger(line.ended(agent, SpeechEnd::Interrupted { heard_bytes: 0 }));
-                continue;
-            }
-            let error = line.error.take();
-            if line.is_of_reply() {
+            if line.is_of_reply() && !line.is_dropped {
                 self.spoken = Some((line.reply_id, line.end_bytes));
             }
-            let reason = error.map_or(SpeechEnd::Spoken, SpeechEnd::Failed);
+            let reason = match line.error.take() {
+                _ if line.is_dropped => UNHEARD,
+                Some(error) => SpeechEnd::Failed(error),
+                None => SpeechEnd::Spoken,
+            };
             commands.trigger(line.ended(agent, reason));
         }
         if self.lines.front().is_none_or(|line| !line.has_started) {
@@ -472,11 +468,11 @@ impl Speaking {
         let (mut position, mut rate) = (Position::default(), 1);
         if let Some(mouth) = &mut self.mouth {
             (position, rate) = (mouth.stop(), mouth.sample_rate());
-            // What was played since the last frame.
+            // Sound that was played since the last frame.
             self.publish(agent, commands);
         }
         for line in self.lines.drain(..) {
-            let played = if line.is_in_mouth() { line.played(position) } else { 0 };
+            let played = line.played(position);
             let heard_bytes = line.timing.heard_bytes_of(&line.text, line.samples, played, rate);
             if line.is_of_reply() && (heard.is_none() || heard_bytes > 0) {
                 heard = Some((line.reply_id, line.end_bytes, line.text.len() - heard_bytes));
@@ -591,12 +587,14 @@ pub(super) fn cancelled(
     }
     // The sentence that is heard continues; the ones behind it end when it has ended.
     let speaking = &mut *speaking;
-    let front = speaking.lines.front().and_then(|line| line.sentence);
+    let mut is_in_mouth = false;
     for line in speaking.lines.iter_mut().skip(1).filter(|line| is_dropped(line)) {
         line.is_dropped = true;
-        if let (Some(mouth), Some(_), Some(front)) = (&mut speaking.mouth, line.sentence, front) {
-            mouth.stop_after(front);
-        }
+        is_in_mouth |= line.sentence.is_some();
+    }
+    let front = speaking.lines.front().and_then(|line| line.sentence);
+    if let (true, Some(mouth), Some(front)) = (is_in_mouth, &mut speaking.mouth, front) {
+        mouth.stop_after(front);
     }
 }
 

@@ -79,6 +79,20 @@ fn play(app: &mut App, reader: &mut MouthReader, mut samples: usize) {
     updates(app, 2);
 }
 
+/// Plays all speech. Returns its samples.
+fn play_all(app: &mut App, agent: Entity, reader: &mut MouthReader) -> usize {
+    let mut played = 0;
+    run_until(app, |app| {
+        played += reader.read(&mut [0.0; 64]);
+        !speaking(app, agent).is_speaking()
+    });
+    played
+}
+
+fn ends(app: &App) -> Vec<&str> {
+    seen(app).into_iter().filter(|line| line.starts_with("end")).collect()
+}
+
 fn run_to_silence(app: &mut App, agent: Entity) {
     run_until(app, |app| !speaking(app, agent).is_speaking());
 }
@@ -138,8 +152,7 @@ fn an_interrupt_keeps_what_was_heard() {
         let turn = last_turn(&app, greta);
         let kept = kept.map(str::trim_end);
         assert_eq!(turn.as_deref().map(str::trim_end), kept, "{letters} letters");
-        let ends: Vec<&str> =
-            seen(&app).into_iter().filter(|line| line.starts_with("end")).collect();
+        let ends = ends(&app);
         assert_eq!(ends.len(), 3, "{ends:?}");
         let interrupted = format!("Interrupted {{ heard_bytes: {heard} }}");
         assert!(ends.iter().any(|end| end.ends_with(&interrupted)), "{ends:?} of {letters}");
@@ -227,11 +240,7 @@ fn what_is_no_part_of_the_conversation_is_not_spoken() {
     // The voice continues up to there.
     app.world_mut().trigger(bevy_walla::ask::Cancel::heard(greta, 7));
     updates(&mut app, 3);
-    let mut played = 0;
-    run_until(&mut app, |app| {
-        played += reader.read(&mut [0.0; 64]);
-        !speaking(app, greta).is_speaking()
-    });
+    let played = play_all(&mut app, greta, &mut reader);
     assert_eq!(played, 6 * PIECE - 1, "two sentences");
     assert_eq!(last_turn(&app, greta).as_deref(), Some("Ab. Cd."));
 }
@@ -248,8 +257,7 @@ fn each_sentence_ends_once_also_if_it_cannot_be_spoken() {
         app.world_mut().resource_mut::<Seen>().0.clear();
         reply(&mut app, agent);
         run_to_silence(&mut app, agent);
-        let seen = seen(&app);
-        let ends: Vec<_> = seen.iter().filter(|line| line.starts_with("end")).collect();
+        let ends = ends(&app);
         assert_eq!(ends.len(), 4, "{ends:?}");
         let failed = |index: usize| ends[index].contains("Failed");
         let of_greta = agent == greta;

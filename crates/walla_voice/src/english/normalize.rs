@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
 
+use number::ends_with_digit;
+
 /// Abbreviations that end with a point. Their words have no point, because the sentence continues.
 const ABBREVIATIONS: &[(&str, &str)] = &[
     ("Ave.", "Avenue"),
@@ -122,11 +124,11 @@ impl Normalized {
             first if run == MAX_RUN && !first.is_ascii_digit() => {}
             letter if letter.is_alphabetic() && self.is_word_full() => {}
             // The library would make it a symbol inside the word.
-            ':' if before.ends_with(|last: char| last.is_ascii_digit()) => self.push(" ", at),
+            ':' if ends_with_digit(before) => self.push(" ", at),
             '’' | '‘' | '`' | '´' => self.push("'", at),
             '“' | '”' | '„' | '«' | '»' => self.push("\"", at),
             '…' => self.push("...", at),
-            '–' if before.ends_with(|last: char| last.is_ascii_digit()) => self.push(" to ", at),
+            '–' if ends_with_digit(before) => self.push(" to ", at),
             '–' | '―' | '—' => self.push("—", at),
             'æ' => self.push("ae", at),
             'Æ' => self.push("Ae", at),
@@ -178,7 +180,7 @@ fn abbreviation(before: &str, rest: &str) -> Option<(usize, &'static str)> {
 fn symbol(before: &str, rest: &str) -> Option<(usize, &'static str)> {
     let first = rest.chars().next()?;
     let after = rest.get(first.len_utf8()..)?;
-    let follows_number = before.ends_with(|last: char| last.is_ascii_digit());
+    let follows_number = ends_with_digit(before);
     let words = match first {
         '<' if after.starts_with(|next: char| next.is_ascii_alphabetic() || next == '/') => {
             let end = after.find(['<', '>']).filter(|end| *end < MAX_TAG)?;
@@ -209,16 +211,13 @@ fn roman(before: &str, rest: &str) -> Option<(usize, String)> {
     let length = rest.bytes().take_while(|byte| b"IVX".contains(byte)).count();
     let after = rest.get(length..)?;
     let name = before.strip_suffix(' ')?.split_whitespace().next_back()?;
-    if length < 2
-        || after.starts_with(char::is_alphanumeric)
-        || !name.starts_with(char::is_uppercase)
-    {
+    if length < 2 || !number::ends(after) || !name.starts_with(char::is_uppercase) {
         return None;
     }
     let digits = rest.get(..length)?;
     let tens = digits.bytes().take_while(|byte| *byte == b'X').count();
     let ones = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"];
-    let number = tens * 10 + ones.iter().position(|ones| *ones == &digits[tens..])?;
+    let number = tens * 10 + ones.iter().position(|ones| digits.get(tens..) == Some(*ones))?;
     if tens > 3 || name.chars().all(char::is_uppercase) {
         return None;
     }

@@ -84,10 +84,6 @@ fn acting(app: &mut App, pieces: &[Piece], panics: bool) -> Entity {
     app.world_mut().spawn((Agent::persona("Greta"), voice)).id()
 }
 
-fn ends(app: &App) -> Vec<&str> {
-    seen(app).into_iter().filter(|line| line.starts_with("end")).collect()
-}
-
 /// Reads exactly this many samples while the game does not update.
 fn stall(reader: &mut MouthReader, mut samples: usize) {
     let mut block = [0.0; 64];
@@ -145,11 +141,7 @@ fn a_cancel_within_the_reply_ends_the_sentences_behind_it() {
     updates(&mut app, 3);
     app.world_mut().trigger(bevy_walla::ask::Cancel::heard(greta, 3));
     updates(&mut app, 3);
-    let mut played = 1;
-    run_until(&mut app, |app| {
-        played += reader.read(&mut [0.0; 64]);
-        !speaking(app, greta).is_speaking()
-    });
+    let played = 1 + play_all(&mut app, greta, &mut reader);
     assert_eq!(played, 3 * PIECE);
     let texts: Vec<_> = ends(&app).iter().map(|end| &end[4..7]).collect();
     assert_eq!(texts, ["Ab.", "Cd.", "Ef."], "in order");
@@ -183,10 +175,7 @@ fn a_sentence_that_fails_late_ends_behind_its_sound() {
     updates(&mut app, 3);
     assert!(speaking(&app, greta).is_speaking());
     play(&mut app, &mut reader, 2 * PIECE);
-    run_until(&mut app, |app| {
-        reader.read(&mut [0.0; 64]);
-        !speaking(app, greta).is_speaking()
-    });
+    play_all(&mut app, greta, &mut reader);
     let order = ["begin Ab.", "end Ab. Failed", "begin Cd.", "end Cd. Failed"];
     let order = order.map(|line| index_of(&app, line).unwrap_or_else(|| panic!("{line}")));
     assert!(order.is_sorted(), "{:?}", seen(&app));

@@ -62,8 +62,7 @@ impl Normalized {
             && !is_continued
             && let Some(words) = fraction(number, rest)
         {
-            let is_mixed = before.ends_with(' ')
-                && before.trim_end().ends_with(|last: char| last.is_ascii_digit());
+            let is_mixed = before.ends_with(' ') && ends_with_digit(before.trim_end());
             self.push(if is_mixed { "and " } else { "" }, at);
             self.push(&words, at);
             return digits + 1 + self::digits(rest);
@@ -123,8 +122,7 @@ impl Normalized {
 
 /// Length and text of an amount whose sign is at the begin: "$5.5", "€0,50", "$1.5M".
 pub(super) fn amount(rest: &str) -> Option<(usize, String)> {
-    let sign = rest.chars().next()?;
-    let (sign, words) = CURRENCIES.iter().find(|(known, _)| *known == sign)?;
+    let (sign, words) = currency(rest)?;
     let (length, number, has_fraction) = decimal(rest.get(sign.len_utf8()..)?)?;
     let length = sign.len_utf8() + length;
     let behind = rest.get(length..)?;
@@ -136,7 +134,7 @@ pub(super) fn amount(rest: &str) -> Option<(usize, String)> {
     let (more, word) = magnitude.unwrap_or_default();
     let number = if is_magnitude { number } else { cents(number, has_fraction) };
     let space = if word.is_empty() { "" } else { " " };
-    Some((length + more, written(*sign, *words, &format!("{number}{space}{word}"))))
+    Some((length + more, written(sign, words, &format!("{number}{space}{word}"))))
 }
 
 /// Length and text of an amount whose sign follows: "5€", "2,50 €".
@@ -144,11 +142,16 @@ fn amount_before_sign(rest: &str) -> Option<(usize, String)> {
     let (length, number, has_fraction) = decimal(rest)?;
     let behind = rest.get(length..)?;
     let space = usize::from(behind.starts_with(' '));
-    let sign = behind.get(space..)?.chars().next()?;
-    let (sign, words) = CURRENCIES.iter().find(|(known, _)| *known == sign)?;
+    let (sign, words) = currency(behind.get(space..)?)?;
     let length = length + space + sign.len_utf8();
     let is_end = ends(rest.get(length..)?);
-    is_end.then(|| (length, written(*sign, *words, &cents(number, has_fraction))))
+    is_end.then(|| (length, written(sign, words, &cents(number, has_fraction))))
+}
+
+/// The currency whose sign is at the begin, and its words.
+fn currency(text: &str) -> Option<(char, Option<[&'static str; 2]>)> {
+    let sign = text.chars().next()?;
+    CURRENCIES.iter().find(|(known, _)| *known == sign).copied()
 }
 
 /// An amount as the library reads it, or in words.
@@ -255,10 +258,10 @@ fn digits(text: &str) -> usize {
 }
 
 /// Whether a word has ended before `rest`.
-fn ends(rest: &str) -> bool {
+pub(super) fn ends(rest: &str) -> bool {
     !rest.starts_with(char::is_alphanumeric)
 }
 
-fn ends_with_digit(text: &str) -> bool {
+pub(super) fn ends_with_digit(text: &str) -> bool {
     text.ends_with(|last: char| last.is_ascii_digit())
 }
