@@ -34,9 +34,10 @@ use crate::timing::{Ends, Timing, duration};
 /// Samples of a block of the ring.
 const BLOCK: usize = 256;
 /// Time in which the first sound of a voice that was silent should be there, and the part of it
-/// that is left at least: voices that are heard have no gap as long as they have more than this.
+/// that is left at least: voices that are heard have no gap as long as they have more than this
+/// beyond the work for their next samples.
 const MAX_START: Duration = Duration::from_millis(250);
-const MIN_START: Duration = Duration::from_millis(60);
+const MIN_START: Duration = Duration::from_millis(100);
 /// Events that the host has not taken.
 const MAX_EVENTS: usize = 256;
 /// Events of a piece of work, with the last one of a sentence.
@@ -532,6 +533,8 @@ pub(crate) fn new(
         samples: VecDeque::new(),
         piece: Vec::new(),
         waits_since: None,
+        usual_work: Duration::ZERO,
+        work: Duration::ZERO,
     };
     let mouth = Mouth { shared, said, events: taken_events, engine, reader: Some(reader), last: 0 };
     Ok((mouth, job))
@@ -551,6 +554,9 @@ pub(crate) struct Job {
     piece: Vec<f32>,
     /// Since when a sentence waits for its first sound, while nothing is heard.
     waits_since: Option<Instant>,
+    /// Work from samples to the next ones: of the last time or somewhat more, and so far.
+    usual_work: Duration,
+    work: Duration,
 }
 
 /// A sentence in work.
@@ -638,7 +644,8 @@ impl Job {
         if has_stopped && self.has_room_for_events() { self.said.pop() } else { None }
     }
 
-    /// Time until the host needs the next sample, if there is work to do.
+    /// Time until the work for the samples that the host needs next must go on, if there is work to
+    /// do.
     pub(crate) fn slack(&mut self) -> Option<Duration> {
         if !self.has_work() {
             return None;
@@ -647,7 +654,8 @@ impl Job {
         let has_begun = self.current.as_ref().is_some_and(|sentence| sentence.stored > 0);
         if samples > 0 || has_begun {
             self.waits_since = None;
-            return Some(duration(samples as u64, self.shared.sample_rate));
+            let time = duration(samples as u64, self.shared.sample_rate);
+            return Some(time.saturating_sub(self.usual_work.saturating_sub(self.work)));
         }
         let waits_since = self.waits_since.get_or_insert_with(Instant::now);
         Some(MAX_START.saturating_sub(waits_since.elapsed()).max(MIN_START))
@@ -670,8 +678,20 @@ impl Job {
         self.events.level().room() >= EVENTS_OF_A_PIECE
     }
 
-    /// Does one piece of work.
+    /// Does one piece of work, and measures it.
     pub(crate) fn step(&mut self) {
+        let begin = Instant::now();
+        let samples = self.samples.len();
+        self.make();
+        self.work += begin.elapsed();
+        if self.samples.len() > samples {
+            // Pieces differ, so longer ones are forgotten slowly.
+            self.usual_work = self.work.max(self.usual_work * 9 / 10);
+            self.work = Duration::ZERO;
+        }
+    }
+
+    fn make(&mut self) {
         let (id, result) = match &mut self.current {
             Some(sentence) => {
                 let Some(utterance) = &mut sentence.utterance else { return };

@@ -4,6 +4,7 @@
 
 mod number;
 
+use std::iter::once;
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
@@ -38,8 +39,10 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
 
 /// Longest run of one character that is no digit: "Nooooo", "?????".
 const MAX_RUN: usize = 3;
-/// Letters of a word that are read: longer ones are no words, and the library takes 200 ms for one
-/// ("Gugugugu…").
+/// Times that a group of two to four letters is read: laughter, and words without end, for which
+/// the library takes 200 ms ("hahahaha", "Gugugugu…").
+const MAX_GROUPS: usize = 3;
+/// Letters of a word that are read.
 const MAX_LETTERS: usize = 22;
 /// Longest mark of a markup language: `<break time="1s"/>`.
 const MAX_TAG: usize = 100;
@@ -48,6 +51,21 @@ const COUNTED: &[&str] = &[
     "Act", "Book", "Chapter", "Class", "Episode", "Level", "Mark", "Part", "Phase", "Scene",
     "Section", "Stage", "Tier", "Type", "Volume", "War",
 ];
+
+/// Whether a letter continues a group of letters that was read often enough.
+fn repeats(before: &str, letter: char) -> bool {
+    let letters = before.chars().rev().take_while(|c| c.is_alphabetic());
+    let letters: Vec<char> = once(letter)
+        .chain(letters)
+        .map(|c| c.to_ascii_lowercase())
+        .take(4 * MAX_GROUPS + 1)
+        .collect();
+    (2..=4).any(|group| {
+        let pairs =
+            letters.iter().zip(letters.iter().skip(group)).take((MAX_GROUPS - 1) * group + 1);
+        letters.len() > MAX_GROUPS * group && pairs.into_iter().all(|(one, other)| one == other)
+    })
+}
 
 /// A text that can be read aloud.
 pub(super) struct Normalized {
@@ -122,7 +140,8 @@ impl Normalized {
         let run = before.chars().rev().take(MAX_RUN).filter(|c| *c == first).count();
         match first {
             first if run == MAX_RUN && !first.is_ascii_digit() => {}
-            letter if letter.is_alphabetic() && self.is_word_full() => {}
+            letter
+                if letter.is_alphabetic() && (self.is_word_full() || repeats(before, letter)) => {}
             // The library would make it a symbol inside the word.
             ':' if ends_with_digit(before) => self.push(" ", at),
             '’' | '‘' | '`' | '´' => self.push("'", at),
@@ -262,13 +281,15 @@ mod tests {
             ("<break time=\"1s\"/>hello <b>you</b> <3 a<b", "hello you 3 a b"),
             ("Привет 你好 😀😀 there$$$$$$$$", "there"),
             ("?????????? -----------", "??? ---"),
-            (&"gu".repeat(200), &"gu".repeat(11)),
+            (&"gastropod".repeat(20), "gastropodgastropodgast"),
             ("counterrevolutionaries no", "counterrevolutionaries no"),
             ("pages 5–7", "pages 5 to 7"),
             ("naïve Zoë, Łódź, smørrebrød", "naive Zoe, Lodz, smorrebrod"),
             ("“Wait…” it’s — so", "\"Wait...\" it's — so"),
             ("*so* **bold** [a](b)", " so  bold  a (b)"),
             ("Noooooooo\tway\u{7}", "Nooo way"),
+            ("Hahahahahaha, Gugugugugugu! bananananana", "Hahaha, Gugugu! bananan"),
+            ("Mississippi, lalala", "Mississippi, lalala"),
         ] {
             let spaces = |text: &str| {
                 text.split(' ').filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ")
