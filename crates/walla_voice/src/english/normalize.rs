@@ -170,7 +170,7 @@ impl Normalized {
             // An accent is a mark behind its letter in the decomposed form. Other scripts and
             // emojis, which take the library most time, have no sound.
             letter => {
-                let base = std::iter::once(letter).nfd().next().filter(char::is_ascii);
+                let base = once(letter).nfd().next().filter(char::is_ascii);
                 self.push(base.unwrap_or(' ').encode_utf8(&mut [0; 4]), at);
             }
         }

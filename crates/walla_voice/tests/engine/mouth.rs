@@ -231,7 +231,7 @@ fn the_work_for_the_next_sound_begins_in_time() {
     assert!((0..5).any(|_| sound_precedes_a_new_voice()));
 }
 
-/// Whether a voice that is heard goes on before another one begins.
+/// Whether a voice that is heard continues before another one begins.
 fn sound_precedes_a_new_voice() -> bool {
     let budget = Some(Duration::from_millis(5));
     let engine = VoiceEngine::new(&VoiceOptions { budget, ..VoiceOptions::default() }).unwrap();
