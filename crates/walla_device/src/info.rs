@@ -7,6 +7,8 @@ pub enum DeviceKind {
     Cpu,
     /// A GPU through the CUDA driver API.
     Cuda,
+    /// A GPU through Vulkan.
+    Vulkan,
 }
 
 /// Properties of a GPU, as in ggml's backend registry.

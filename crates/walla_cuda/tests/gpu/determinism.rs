@@ -1,77 +1,18 @@
 use walla_cuda::CudaBackend;
-use walla_device::{CacheCommand, HeadShape, KvType};
+use walla_device::{HeadShape, KvType};
 use walla_reference_test::gpu_test;
 use walla_types::TensorType;
 
-use crate::model::{Random, Shape};
+use crate::model::Shape;
 use crate::parity::{distance, tokens};
 use crate::rig::{LONG, Piece, Rig, WIDE};
+pub use crate::steps::{compare, logits};
 use crate::{bits, gpu_of, oracle};
 
 /// For each of five types: 200 in total, and as many without WGMMA kernels.
 const MIXES: u32 = 40;
 /// For each of four types with large matrices.
 const LARGE_MIXES: u32 = 6;
-
-/// Reads sequence 0 in random pieces, with random batch composition and random buckets. Returns its
-/// logits at every position.
-pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
-    let vocab = 515;
-    let mut out = vec![];
-    let mut at = 0;
-    let mut others = [0_u32; 4];
-    while at < text.len() {
-        let n = (1 + random.below(9) as usize).min(text.len() - at);
-        let mut mine = Piece::new(0, at as u32, &text[at..at + n]);
-        mine.all_outputs = true;
-        let mut pieces = vec![];
-        let mut first_output = 0;
-        if !alone {
-            for (s, position) in others.iter_mut().enumerate() {
-                let count = random.below(5) as usize;
-                if count > 0 {
-                    let words = tokens(vocab, count, random.bits());
-                    pieces.push(Piece::new(s as u32 + 1, *position, &words));
-                    *position += count as u32;
-                }
-            }
-            let place = random.below(pieces.len() as u32 + 1) as usize;
-            first_output = place;
-            pieces.insert(place, mine);
-        } else {
-            pieces.push(mine);
-        }
-        let bucket = if alone { 0 } else { random.below(65) };
-        let outcome = rig.step(&pieces, bucket);
-        for row in &outcome.logits[first_output..first_output + n] {
-            out.push(bits(row));
-        }
-        at += n;
-    }
-    out
-}
-
-/// Compares rows in `mixes` batch compositions with the same rows alone, with all kernels of the
-/// GPU and without WGMMA kernels: all must be bitwise identical.
-pub fn compare(name: &str, shape: &Shape, mixes: u32) {
-    let text = tokens(515, 150, 9);
-    let mut alone = None;
-    for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
-        let device = gpu_of(backend);
-        let mut rig = Rig::new(device, shape, KvType::F16, 3);
-        let mut random = Random(1);
-        for mix in 0..=mixes {
-            for sequence in 0..5 {
-                rig.run_cache_ops(&[CacheCommand::ClearSequence { sequence }]);
-            }
-            let found = logits(&mut rig, &text, &mut random, mix == 0);
-            let expected = alone.get_or_insert_with(|| found.clone());
-            let same = found.iter().zip(&*expected).filter(|(a, b)| a == b).count();
-            assert_eq!(same, expected.len(), "{name}, mix {mix}: rows that are bit-identical");
-        }
-    }
-    println!("{name}: twice {mixes} mixes of {} rows bit-identical", text.len());
-}
 
 #[gpu_test]
 fn a_row_does_not_depend_on_its_batch_or_bucket() {

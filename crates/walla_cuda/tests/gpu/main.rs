@@ -13,6 +13,7 @@ mod experts;
 mod fault;
 mod graphs;
 mod images;
+mod in_file;
 mod layer_inputs;
 mod loading;
 mod memory;
@@ -24,6 +25,7 @@ mod rig;
 mod sampling;
 mod sharing;
 mod step_ring;
+mod steps;
 mod two_gpus;
 
 use std::process::Command;
@@ -46,6 +48,10 @@ fn gpu() -> Box<dyn Device> {
 fn gpu_of(backend: CudaBackend) -> Box<dyn Device> {
     backend.open(&tested(), &OpenOptions::default()).unwrap_or_else(|why| panic!("no GPU: {why}"))
 }
+
+/// Kinds of devices whose results have the same bits: with all kernels, and without WGMMA kernels.
+const DEVICES: [fn() -> Box<dyn Device>; 2] =
+    [gpu, || gpu_of(CudaBackend::from_env().without_warpgroups())];
 
 /// Whether the tests run on the emulated driver.
 fn is_emulated(device: &dyn Device) -> bool {

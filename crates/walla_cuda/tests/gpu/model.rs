@@ -7,7 +7,7 @@ use walla_device::{
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
-use crate::loading::InFile;
+use crate::in_file::InFile;
 
 /// A random number generator with the same sequence on every platform.
 pub struct Random(pub u64);

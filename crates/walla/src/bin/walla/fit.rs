@@ -139,7 +139,7 @@ fn measured(executor: Executor, max_agents: u32, model: &ModelSpec) -> Result<Ve
 fn default_budget_ms(device: &DeviceInfo) -> f64 {
     let micros = match device.kind {
         DeviceKind::Cpu => defaults::CPU_BUDGET_MICROS,
-        DeviceKind::Cuda => defaults::BUDGET_MICROS,
+        DeviceKind::Cuda | DeviceKind::Vulkan => defaults::BUDGET_MICROS,
     };
     f64::from(micros) / 1e3
 }

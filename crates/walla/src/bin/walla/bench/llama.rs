@@ -65,7 +65,7 @@ fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> 
             options.extend([("-ngl", "0".into()), ("-t", threads.clone()), ("-tb", threads)]);
         }
         // All layers, and only on this GPU: by default it uses all GPUs.
-        DeviceKind::Cuda => {
+        DeviceKind::Cuda | DeviceKind::Vulkan => {
             let place = device.name.rsplit(':').next().unwrap_or_default().to_owned();
             options.extend([("-ngl", "999".into()), ("-sm", "none".into()), ("-mg", place)]);
         }

@@ -1,0 +1,70 @@
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOptions};
+
+use ash::vk::PhysicalDeviceType;
+
+use crate::device::VulkanDevice;
+use crate::driver::{Gpu, Library};
+
+/// Lists and opens GPUs through Vulkan. Without a loader or a driver, it reports why and lists no
+/// GPU.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VulkanBackend {}
+
+/// Facts about a GPU.
+pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
+    let (major, minor) = gpu.api;
+    let queue = if gpu.is_compute_only { ", queue for compute" } else { "" };
+    let dot = if gpu.has_dot_product { ", 8-bit dot products" } else { "" };
+    DeviceInfo {
+        name: format!("vulkan:{ordinal}"),
+        kind: DeviceKind::Vulkan,
+        description: format!("{} ({})", gpu.name, gpu.driver),
+        variant: format!("vulkan {major}.{minor}, {} lanes{dot}{queue}", gpu.lanes),
+        threads: 0,
+        memory_total_bytes: Some(gpu.memory_bytes),
+        memory_free_bytes: None,
+        gpu: None,
+    }
+}
+
+impl Backend for VulkanBackend {
+    fn name(&self) -> &'static str {
+        "vulkan"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        let gpus = Library::load()?.gpus();
+        if gpus.is_empty() {
+            return Err("no Vulkan driver finds a GPU".to_owned());
+        }
+        Ok(gpus.iter().enumerate().map(|(ordinal, gpu)| info(ordinal, gpu)).collect())
+    }
+
+    /// A discrete GPU scores higher than the CPU. Others are chosen by name only.
+    fn score(&self, info: &DeviceInfo) -> i32 {
+        let Ok(library) = Library::load() else { return -1 };
+        let gpus = library.gpus().iter().enumerate();
+        let mut its = gpus.filter(|(ordinal, _)| info.name == format!("vulkan:{ordinal}"));
+        match its.next() {
+            Some((_, gpu))
+                if gpu.lacks.is_none() && gpu.kind == PhysicalDeviceType::DISCRETE_GPU =>
+            {
+                50
+            }
+            _ => -1,
+        }
+    }
+
+    fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        let failed = |reason| DeviceError::Failed { call: "open", reason };
+        let library = Library::load().map_err(failed)?;
+        let ordinal = name.strip_prefix("vulkan:").and_then(|number| number.parse::<usize>().ok());
+        let found = ordinal.and_then(|ordinal| Some((ordinal, library.gpus().get(ordinal)?)));
+        let Some((ordinal, gpu)) = found else {
+            let count = library.gpus().len();
+            return Err(DeviceError::Invalid(format!("{name} is none of {count} GPUs")));
+        };
+        Ok(Box::new(VulkanDevice::open((library, gpu, ordinal), options)?))
+    }
+}

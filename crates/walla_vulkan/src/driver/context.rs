@@ -1,0 +1,266 @@
+//! A logical device with one queue.
+
+use ash::vk;
+use walla_device::{DeviceCounters, DeviceError};
+
+use super::gpu::{Gpu, Library};
+use super::memory::Arena;
+use super::record::Commands;
+
+/// Command buffers of one submission, without an allocation.
+const MAX_COMMANDS: usize = 512;
+/// Time that dropping a context waits for its work.
+const END_NANOS: u64 = 1_000_000_000;
+
+/// A logical device. It owns all that is made in it.
+pub(crate) struct Context {
+    pub(super) device: ash::Device,
+    pub(super) gpu: Gpu,
+    queue: vk::Queue,
+    timeline: vk::Semaphore,
+    pub(super) pool: vk::CommandPool,
+    pub(super) layout: vk::PipelineLayout,
+    pub(super) cache: vk::PipelineCache,
+    pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
+    pub(super) arenas: Vec<Arena>,
+    pub(super) pipelines: Vec<vk::Pipeline>,
+    pub(super) queries: Vec<vk::QueryPool>,
+    pub(super) counters: DeviceCounters,
+    /// Bytes that may be allocated on the device, and are.
+    pub(super) max_bytes: Option<u64>,
+    pub(super) used_bytes: u64,
+    /// Scratch of the next submission.
+    infos: Vec<vk::CommandBufferSubmitInfo<'static>>,
+    submitted: u64,
+    reached: u64,
+    lost: Option<DeviceError>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("gpu", &self.gpu).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of push constants: the guaranteed number.
+pub(crate) const PUSH_BYTES: u32 = 128;
+
+impl Context {
+    /// Opens a GPU.
+    ///
+    /// # Errors
+    /// A feature that it lacks, or the driver's error.
+    pub(crate) fn open(
+        library: &Library,
+        gpu: &Gpu,
+        max_bytes: Option<u64>,
+    ) -> Result<Self, DeviceError> {
+        if let Some(what) = &gpu.lacks {
+            return Err(DeviceError::Unsupported { device: gpu.name.clone(), what: what.clone() });
+        }
+        let mut priority = vk::DeviceQueueGlobalPriorityCreateInfoKHR::default()
+            .global_priority(vk::QueueGlobalPriorityKHR::LOW);
+        let priorities = [0.0];
+        let mut queue = vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(gpu.family)
+            .queue_priorities(&priorities);
+        if gpu.has_priority {
+            queue = queue.push_next(&mut priority);
+        }
+        let names: Vec<_> = gpu.extensions.iter().map(|name| name.as_ptr()).collect();
+        let mut its_12 = vk::PhysicalDeviceVulkan12Features::default()
+            .buffer_device_address(true)
+            .timeline_semaphore(true)
+            .scalar_block_layout(true);
+        let mut its_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
+            .shader_integer_dot_product(true);
+        let mut its_sync =
+            vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
+        let features = vk::PhysicalDeviceFeatures::default().shader_int64(true);
+        let queues = [queue];
+        let mut info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&names)
+            .enabled_features(&features)
+            .push_next(&mut its_12)
+            .push_next(&mut its_sync);
+        if gpu.has_dot_product {
+            info = info.push_next(&mut its_dot);
+        }
+        // SAFETY: the GPU has all requested features, and the structs live until the call ends.
+        let device = unsafe { library.instance.create_device(gpu.physical, &info, None) };
+        let device = device.map_err(|error| failed("vkCreateDevice", error))?;
+        // SAFETY: the queue was created with the device.
+        let queue = unsafe { device.get_device_queue(gpu.family, 0) };
+        let mut kind = vk::SemaphoreTypeCreateInfo::default()
+            .semaphore_type(vk::SemaphoreType::TIMELINE)
+            .initial_value(0);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: timeline semaphores are enabled.
+        let timeline = unsafe { device.create_semaphore(&info, None) };
+        let timeline = timeline.map_err(|error| failed("vkCreateSemaphore", error))?;
+        let info = vk::CommandPoolCreateInfo::default().queue_family_index(gpu.family);
+        // SAFETY: the family is the queue's.
+        let pool = unsafe { device.create_command_pool(&info, None) };
+        let pool = pool.map_err(|error| failed("vkCreateCommandPool", error))?;
+        let range = [vk::PushConstantRange::default()
+            .stage_flags(vk::ShaderStageFlags::COMPUTE)
+            .size(PUSH_BYTES)];
+        let info = vk::PipelineLayoutCreateInfo::default().push_constant_ranges(&range);
+        // SAFETY: every device has this many bytes of push constants.
+        let layout = unsafe { device.create_pipeline_layout(&info, None) };
+        let layout = layout.map_err(|error| failed("vkCreatePipelineLayout", error))?;
+        // SAFETY: an empty cache.
+        let cache =
+            unsafe { device.create_pipeline_cache(&vk::PipelineCacheCreateInfo::default(), None) };
+        let cache = cache.map_err(|error| failed("vkCreatePipelineCache", error))?;
+        // SAFETY: the GPU is the instance's.
+        let memory_types =
+            unsafe { library.instance.get_physical_device_memory_properties(gpu.physical) };
+        Ok(Self {
+            device,
+            gpu: gpu.clone(),
+            queue,
+            timeline,
+            pool,
+            layout,
+            cache,
+            memory_types,
+            arenas: Vec::new(),
+            pipelines: Vec::new(),
+            queries: Vec::new(),
+            counters: DeviceCounters::default(),
+            max_bytes,
+            used_bytes: 0,
+            infos: Vec::with_capacity(MAX_COMMANDS),
+            submitted: 0,
+            reached: 0,
+            lost: None,
+        })
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        self.counters
+    }
+
+    /// Refuses every call of a lost device.
+    pub(crate) fn refuse_lost(&self) -> Result<(), DeviceError> {
+        self.lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// The result of a call; remembers that the device is lost.
+    pub(super) fn check<T>(
+        &mut self,
+        call: &'static str,
+        result: Result<T, vk::Result>,
+    ) -> Result<T, DeviceError> {
+        result.map_err(|error| {
+            let error = failed(call, error);
+            if error.is_lost() {
+                self.lost = Some(error.clone());
+            }
+            error
+        })
+    }
+
+    /// The latest ticket.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted
+    }
+
+    /// Enqueues recorded command buffers, in this order. Returns their ticket.
+    pub(crate) fn submit(&mut self, commands: &[Commands]) -> Result<u64, DeviceError> {
+        self.refuse_lost()?;
+        self.infos.clear();
+        self.infos.extend(commands.iter().map(|commands| commands.info()));
+        let ticket = self.submitted + 1;
+        let signal = [vk::SemaphoreSubmitInfo::default()
+            .semaphore(self.timeline)
+            .value(ticket)
+            .stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)];
+        let submit = [vk::SubmitInfo2::default()
+            .command_buffer_infos(&self.infos)
+            .signal_semaphore_infos(&signal)];
+        // SAFETY: the buffers are recorded, of this device, and may be submitted again while they
+        // are in flight.
+        let result = unsafe { self.device.queue_submit2(self.queue, &submit, vk::Fence::null()) };
+        self.check("vkQueueSubmit2", result)?;
+        self.counters.graph_launches += 1;
+        self.submitted = ticket;
+        Ok(ticket)
+    }
+
+    /// Whether the work of a ticket, and all before it, is complete.
+    pub(crate) fn has_reached(&mut self, ticket: u64) -> Result<bool, DeviceError> {
+        if ticket <= self.reached {
+            return Ok(true);
+        }
+        self.refuse_lost()?;
+        self.counters.event_queries += 1;
+        // SAFETY: the semaphore is a timeline of this device.
+        let value = unsafe { self.device.get_semaphore_counter_value(self.timeline) };
+        self.reached = self.check("vkGetSemaphoreCounterValue", value)?;
+        Ok(ticket <= self.reached)
+    }
+
+    /// Waits for all work.
+    pub(crate) fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.refuse_lost()?;
+        self.counters.synchronizations += 1;
+        let result = self.wait(u64::MAX);
+        self.check("vkWaitSemaphores", result)?;
+        self.reached = self.submitted;
+        Ok(())
+    }
+
+    fn wait(&self, nanos: u64) -> Result<(), vk::Result> {
+        let (semaphores, values) = ([self.timeline], [self.submitted]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        // SAFETY: the semaphore is a timeline of this device.
+        unsafe { self.device.wait_semaphores(&info, nanos) }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A device that does not end its work is left as it is, with its memory: nothing may be
+        // destroyed under it.
+        if self.lost.is_none() && self.wait(END_NANOS).is_err() {
+            return;
+        }
+        for pipeline in &self.pipelines {
+            // SAFETY: no work uses it.
+            unsafe { self.device.destroy_pipeline(*pipeline, None) };
+        }
+        for pool in &self.queries {
+            // SAFETY: as above.
+            unsafe { self.device.destroy_query_pool(*pool, None) };
+        }
+        for arena in &self.arenas {
+            arena.destroy(&self.device);
+        }
+        // SAFETY: as above.
+        unsafe { self.device.destroy_pipeline_cache(self.cache, None) };
+        // SAFETY: as above.
+        unsafe { self.device.destroy_pipeline_layout(self.layout, None) };
+        // SAFETY: as above; its command buffers go with it.
+        unsafe { self.device.destroy_command_pool(self.pool, None) };
+        // SAFETY: as above.
+        unsafe { self.device.destroy_semaphore(self.timeline, None) };
+        // SAFETY: all its objects are destroyed.
+        unsafe { self.device.destroy_device(None) };
+    }
+}
+
+/// The error of a call.
+pub(super) fn failed(call: &'static str, error: vk::Result) -> DeviceError {
+    let reason = error.to_string();
+    match error {
+        vk::Result::ERROR_DEVICE_LOST => DeviceError::Lost { call, reason },
+        _ => DeviceError::Failed { call, reason },
+    }
+}

@@ -1,0 +1,231 @@
+//! The loader, and the GPUs that it knows.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use ash::vk;
+
+/// Extensions of a device that are used where it has them.
+const PORTABILITY: &CStr = ash::khr::portability_subset::NAME;
+const PRIORITY: &CStr = ash::khr::global_priority::NAME;
+const DOT_PRODUCT: &CStr = ash::khr::shader_integer_dot_product::NAME;
+const SYNCHRONIZATION: &CStr = ash::khr::synchronization2::NAME;
+
+/// The loader and an instance. It lives until the program ends.
+pub(crate) struct Library {
+    _entry: ash::Entry,
+    pub(super) instance: ash::Instance,
+    gpus: Vec<Gpu>,
+}
+
+/// A GPU and its features.
+#[derive(Clone)]
+pub(crate) struct Gpu {
+    pub(super) physical: vk::PhysicalDevice,
+    pub(crate) name: String,
+    pub(crate) driver: String,
+    pub(crate) kind: vk::PhysicalDeviceType,
+    pub(crate) api: (u32, u32),
+    pub(crate) memory_bytes: u64,
+    /// Lanes of a subgroup.
+    pub(crate) lanes: u32,
+    /// Queue family for work, and whether it has no graphics.
+    pub(super) family: u32,
+    pub(crate) is_compute_only: bool,
+    /// Nanoseconds of a timestamp's unit; 0: none.
+    pub(crate) timestamp_nanos: f32,
+    /// Products of four bytes at once are instructions.
+    pub(crate) has_dot_product: bool,
+    pub(super) has_priority: bool,
+    /// A required feature that the GPU lacks.
+    pub(crate) lacks: Option<String>,
+    pub(super) extensions: Vec<&'static CStr>,
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gpu").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+
+impl Library {
+    /// Loads the loader and lists the GPUs, once.
+    ///
+    /// # Errors
+    /// The reason for an absent loader, for a user.
+    pub(crate) fn load() -> Result<&'static Self, String> {
+        LIBRARY.get_or_init(Self::open).as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn gpus(&self) -> &[Gpu] {
+        &self.gpus
+    }
+
+    fn open() -> Result<Self, String> {
+        let entry = load()?;
+        // SAFETY: the entry points are loaded.
+        let version = unsafe { entry.try_enumerate_instance_version() };
+        let version = version.ok().flatten().unwrap_or(vk::API_VERSION_1_0);
+        if version < vk::API_VERSION_1_2 {
+            return Err("the Vulkan loader is older than 1.2".to_owned());
+        }
+        // SAFETY: as above.
+        let found = unsafe { entry.enumerate_instance_extension_properties(None) };
+        let found = found.unwrap_or_default();
+        let portability = ash::khr::portability_enumeration::NAME;
+        let is_portable = found.iter().any(|its| its.extension_name_as_c_str() == Ok(portability));
+        let names = is_portable.then_some(portability.as_ptr());
+        let flags = if is_portable {
+            vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR
+        } else {
+            vk::InstanceCreateFlags::empty()
+        };
+        let application = vk::ApplicationInfo::default()
+            .engine_name(c"walla")
+            .api_version(version.min(vk::API_VERSION_1_3));
+        let info = vk::InstanceCreateInfo::default()
+            .application_info(&application)
+            .enabled_extension_names(names.as_slice())
+            .flags(flags);
+        // SAFETY: the structs live until the call ends.
+        let instance = unsafe { entry.create_instance(&info, None) };
+        let instance = instance.map_err(|error| format!("no Vulkan instance: {error}"))?;
+        // SAFETY: the instance is valid.
+        let devices = unsafe { instance.enumerate_physical_devices() };
+        let devices = devices.map_err(|error| format!("no list of Vulkan devices: {error}"))?;
+        let gpus = devices.into_iter().map(|device| Gpu::of(&instance, device)).collect();
+        Ok(Self { _entry: entry, instance, gpus })
+    }
+}
+
+/// Names of the loader; on macOS MoltenVK replaces an absent one.
+const LOADERS: &[&str] = if cfg!(windows) {
+    &["vulkan-1.dll"]
+} else if cfg!(target_vendor = "apple") {
+    &["libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib"]
+} else {
+    &["libvulkan.so.1", "libvulkan.so"]
+};
+
+/// Opens the loader.
+fn load() -> Result<ash::Entry, String> {
+    let mut reason = String::new();
+    for name in LOADERS {
+        // SAFETY: the library is the system's Vulkan loader, whose start does nothing else.
+        let library = match unsafe { libloading::Library::new(*name) } {
+            Ok(library) => library,
+            Err(error) => {
+                reason = error.to_string();
+                continue;
+            }
+        };
+        // SAFETY: every loader has this symbol, with this type.
+        let found = unsafe { library.get(b"vkGetInstanceProcAddr\0") };
+        let Ok(get_instance_proc_addr) = found.map(|symbol| *symbol) else { continue };
+        // Never unloaded: drivers may leave threads behind.
+        std::mem::forget(library);
+        // SAFETY: the function is the loader's.
+        return Ok(unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) });
+    }
+    Err(format!("no Vulkan loader: {reason}"))
+}
+
+impl Gpu {
+    fn of(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Self {
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut driver)
+            .push_next(&mut subgroup);
+        // SAFETY: the device is the instance's; the chained structs are of version 1.2.
+        unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
+        let properties = properties.properties;
+        let text = |name: Result<&CStr, _>| {
+            name.map_or_else(
+                |_: std::ffi::FromBytesUntilNulError| String::new(),
+                |name| name.to_string_lossy().into_owned(),
+            )
+        };
+        let name = text(properties.device_name_as_c_str());
+        let driver_name = text(driver.driver_info_as_c_str());
+        let api = properties.api_version;
+        // SAFETY: as above.
+        let extensions = unsafe { instance.enumerate_device_extension_properties(physical) };
+        let extensions = extensions.unwrap_or_default();
+        let has =
+            |name: &CStr| extensions.iter().any(|its| its.extension_name_as_c_str() == Ok(name));
+        let is_13 = api >= vk::API_VERSION_1_3;
+        let mut its_12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut its_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut its_sync = vk::PhysicalDeviceSynchronization2Features::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut its_12);
+        if is_13 || has(DOT_PRODUCT) {
+            features = features.push_next(&mut its_dot);
+        }
+        if is_13 || has(SYNCHRONIZATION) {
+            features = features.push_next(&mut its_sync);
+        }
+        // SAFETY: only structs of versions and extensions that the device has are chained.
+        unsafe { instance.get_physical_device_features2(physical, &mut features) };
+        let has_int64 = features.features.shader_int64 != 0;
+        let operations = vk::SubgroupFeatureFlags::BASIC | vk::SubgroupFeatureFlags::SHUFFLE;
+        let needed = [
+            ("Vulkan 1.2", api >= vk::API_VERSION_1_2),
+            ("buffer device addresses", its_12.buffer_device_address != 0),
+            ("timeline semaphores", its_12.timeline_semaphore != 0),
+            ("the scalar layout of blocks", its_12.scalar_block_layout != 0),
+            ("64-bit integers", has_int64),
+            ("synchronization2", its_sync.synchronization2 != 0),
+            ("shuffles in subgroups", subgroup.supported_operations.contains(operations)),
+            ("subgroups of 8 lanes or more", subgroup.subgroup_size >= 8),
+            (
+                "workgroups of 128 threads",
+                properties.limits.max_compute_work_group_invocations >= 128,
+            ),
+        ];
+        // SAFETY: as above.
+        let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
+        let computes = |flags: vk::QueueFlags| flags.contains(vk::QueueFlags::COMPUTE);
+        let is_only = |flags: vk::QueueFlags| !flags.contains(vk::QueueFlags::GRAPHICS);
+        let find = |is_wanted: &dyn Fn(vk::QueueFlags) -> bool| {
+            families.iter().position(|its| computes(its.queue_flags) && is_wanted(its.queue_flags))
+        };
+        let only = find(&is_only);
+        let family = only.or_else(|| find(&|_| true));
+        let lacks = needed.iter().find(|(_, has)| !has).map(|(what, _)| (*what).to_owned());
+        let lacks = lacks.or_else(|| family.is_none().then(|| "a queue for compute".to_owned()));
+        let family = family.unwrap_or_default();
+        let bits = families.get(family).map_or(0, |its| its.timestamp_valid_bits);
+        // SAFETY: as above.
+        let memory = unsafe { instance.get_physical_device_memory_properties(physical) };
+        let local = memory.memory_heaps_as_slice().iter();
+        let local = local.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+        let mut used = Vec::new();
+        for name in [PORTABILITY, PRIORITY] {
+            if has(name) {
+                used.push(name);
+            }
+        }
+        if !is_13 {
+            used.extend([DOT_PRODUCT, SYNCHRONIZATION].into_iter().filter(|name| has(name)));
+        }
+        Self {
+            physical,
+            name,
+            driver: driver_name,
+            kind: properties.device_type,
+            api: (vk::api_version_major(api), vk::api_version_minor(api)),
+            memory_bytes: local.map(|heap| heap.size).max().unwrap_or_default(),
+            lanes: subgroup.subgroup_size,
+            family: family as u32,
+            is_compute_only: only.is_some(),
+            timestamp_nanos: if bits >= 36 { properties.limits.timestamp_period } else { 0.0 },
+            has_dot_product: its_dot.shader_integer_dot_product != 0,
+            has_priority: has(PRIORITY),
+            lacks,
+            extensions: used,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Pipelines, and command buffers that are recorded once.
+
+use ash::vk;
+use walla_device::DeviceError;
+
+use super::context::{Context, PUSH_BYTES};
+use super::memory::{Memory, Place};
+
+/// A compute shader that is ready to dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pipeline(vk::Pipeline);
+
+/// A recorded command buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commands(vk::CommandBuffer);
+
+/// A dispatch with its push constants.
+#[derive(Clone, Debug)]
+pub(crate) struct Dispatch {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) groups: [u32; 3],
+    pub(crate) push: Vec<u8>,
+}
+
+/// Timestamps of a program's begin and end: a pool of queries, and device memory for two numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) pool: vk::QueryPool,
+    pub(crate) memory: Memory,
+}
+
+impl Commands {
+    /// For a submission.
+    pub(super) fn info(self) -> vk::CommandBufferSubmitInfo<'static> {
+        vk::CommandBufferSubmitInfo::default().command_buffer(self.0)
+    }
+}
+
+impl Context {
+    /// Creates the pipeline of a shader: SPIR-V whose entry is `main`.
+    pub(crate) fn pipeline(&mut self, name: &str, spirv: &[u32]) -> Result<Pipeline, DeviceError> {
+        self.refuse_lost()?;
+        let info = vk::ShaderModuleCreateInfo::default().code(spirv);
+        // SAFETY: the crate's shaders are valid SPIR-V.
+        let module = unsafe { self.device.create_shader_module(&info, None) };
+        let module = self.check("vkCreateShaderModule", module)?;
+        let stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(module)
+            .name(c"main");
+        let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout)];
+        // SAFETY: the shader's interface is the layout's.
+        let pipelines = unsafe { self.device.create_compute_pipelines(self.cache, &info, None) };
+        // SAFETY: a pipeline does not need its module.
+        unsafe { self.device.destroy_shader_module(module, None) };
+        let pipelines = pipelines.map_err(|(_, error)| error);
+        let pipelines = self.check("vkCreateComputePipelines", pipelines)?;
+        let Some(pipeline) = pipelines.first() else {
+            return Err(DeviceError::Invalid(format!("no pipeline {name}")));
+        };
+        self.counters.modules += 1;
+        self.pipelines.push(*pipeline);
+        Ok(Pipeline(*pipeline))
+    }
+
+    /// Timestamps for one program; `None` if the queue has none.
+    pub(crate) fn clock(&mut self) -> Result<Option<Clock>, DeviceError> {
+        if self.gpu.timestamp_nanos == 0.0 {
+            return Ok(None);
+        }
+        let info =
+            vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(2);
+        // SAFETY: the queue has timestamps.
+        let pool = unsafe { self.device.create_query_pool(&info, None) };
+        let pool = self.check("vkCreateQueryPool", pool)?;
+        self.queries.push(pool);
+        let memory = self.allocate("timestamps", 16, Place::Device)?;
+        Ok(Some(Clock { pool, memory }))
+    }
+
+    fn begin(&mut self) -> Result<vk::CommandBuffer, DeviceError> {
+        self.refuse_lost()?;
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(self.pool)
+            .command_buffer_count(1);
+        // SAFETY: the pool is this device's.
+        let buffers = unsafe { self.device.allocate_command_buffers(&info) };
+        let buffers = self.check("vkAllocateCommandBuffers", buffers)?;
+        let Some(buffer) = buffers.first().copied() else {
+            return Err(DeviceError::Invalid("no command buffer".to_owned()));
+        };
+        let info = vk::CommandBufferBeginInfo::default()
+            .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+        // SAFETY: it is new.
+        let begun = unsafe { self.device.begin_command_buffer(buffer, &info) };
+        self.check("vkBeginCommandBuffer", begun)?;
+        let all = vk::PipelineStageFlags2::ALL_COMMANDS;
+        // Behind all earlier submissions, and the host's writes before this one.
+        self.barrier(buffer, all | vk::PipelineStageFlags2::HOST, all);
+        Ok(buffer)
+    }
+
+    /// Makes all writes before visible to all accesses behind it.
+    fn barrier(
+        &self,
+        buffer: vk::CommandBuffer,
+        from: vk::PipelineStageFlags2,
+        to: vk::PipelineStageFlags2,
+    ) {
+        let barrier = [vk::MemoryBarrier2::default()
+            .src_stage_mask(from)
+            .src_access_mask(vk::AccessFlags2::MEMORY_WRITE)
+            .dst_stage_mask(to)
+            .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)];
+        let info = vk::DependencyInfo::default().memory_barriers(&barrier);
+        // SAFETY: the buffer is being recorded.
+        unsafe { self.device.cmd_pipeline_barrier2(buffer, &info) };
+    }
+
+    fn end(&mut self, buffer: vk::CommandBuffer) -> Result<Commands, DeviceError> {
+        let all = vk::PipelineStageFlags2::ALL_COMMANDS;
+        self.barrier(buffer, all, vk::PipelineStageFlags2::HOST);
+        // SAFETY: the buffer is being recorded.
+        let ended = unsafe { self.device.end_command_buffer(buffer) };
+        self.check("vkEndCommandBuffer", ended)?;
+        self.counters.captures += 1;
+        Ok(Commands(buffer))
+    }
+
+    /// Records dispatches, each behind the one before it. With a clock, its memory has the
+    /// timestamps of the begin and of the end of all but the last dispatch when that one runs.
+    pub(crate) fn record(
+        &mut self,
+        dispatches: &[Dispatch],
+        clock: Option<Clock>,
+    ) -> Result<Commands, DeviceError> {
+        let compute = vk::PipelineStageFlags2::COMPUTE_SHADER;
+        let buffer = self.begin()?;
+        if let Some(clock) = clock {
+            // SAFETY: the pool has two queries.
+            unsafe { self.device.cmd_reset_query_pool(buffer, clock.pool, 0, 2) };
+            self.timestamp(buffer, clock, 0);
+        }
+        for (index, dispatch) in dispatches.iter().enumerate() {
+            if index > 0 {
+                self.barrier(buffer, compute, compute);
+            }
+            if let Some(clock) = clock.filter(|_| index + 1 == dispatches.len()) {
+                self.timestamp(buffer, clock, 1);
+                let (to, offset) = self.place_of(&clock.memory);
+                let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
+                // SAFETY: the memory holds two numbers; both queries were written.
+                unsafe {
+                    self.device.cmd_copy_query_pool_results(
+                        buffer, clock.pool, 0, 2, to, offset, 8, flags,
+                    );
+                }
+                self.barrier(buffer, vk::PipelineStageFlags2::ALL_TRANSFER, compute);
+            }
+            self.dispatch(buffer, dispatch);
+        }
+        self.end(buffer)
+    }
+
+    fn timestamp(&self, buffer: vk::CommandBuffer, clock: Clock, query: u32) {
+        let stage = vk::PipelineStageFlags2::COMPUTE_SHADER;
+        // SAFETY: the pool has two queries, which were reset.
+        unsafe { self.device.cmd_write_timestamp2(buffer, stage, clock.pool, query) };
+    }
+
+    fn dispatch(&self, buffer: vk::CommandBuffer, dispatch: &Dispatch) {
+        let point = vk::PipelineBindPoint::COMPUTE;
+        // SAFETY: the pipeline is this device's.
+        unsafe { self.device.cmd_bind_pipeline(buffer, point, dispatch.pipeline.0) };
+        let stage = vk::ShaderStageFlags::COMPUTE;
+        debug_assert!(dispatch.push.len() <= PUSH_BYTES as usize, "push constants are too long");
+        // SAFETY: the layout has this many bytes.
+        unsafe {
+            self.device.cmd_push_constants(buffer, self.layout, stage, 0, &dispatch.push);
+        }
+        let [x, y, z] = dispatch.groups;
+        // SAFETY: all addresses in the push constants are of memory of this context, and the host
+        // has checked the sizes.
+        unsafe { self.device.cmd_dispatch(buffer, x, y, z) };
+    }
+
+    /// Copies bytes between two parts of memory and waits for the copy: for loading.
+    pub(crate) fn copy_now(
+        &mut self,
+        (from, from_offset): (&Memory, usize),
+        (to, to_offset): (&Memory, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let fits = |memory: &Memory, offset: usize| {
+            offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes())
+        };
+        if !fits(from, from_offset) || !fits(to, to_offset) {
+            return Err(DeviceError::Invalid(format!("a copy of {bytes} bytes beyond an end")));
+        }
+        let ((from, from_start), (to, to_start)) = (self.place_of(from), self.place_of(to));
+        let region = [vk::BufferCopy::default()
+            .src_offset(from_start + from_offset as u64)
+            .dst_offset(to_start + to_offset as u64)
+            .size(bytes as u64)];
+        self.now(|device, buffer| {
+            // SAFETY: both ranges are inside of their buffers.
+            unsafe { device.cmd_copy_buffer(buffer, from, to, &region) };
+        })
+    }
+
+    /// Fills memory of the device with zeros and waits for it.
+    pub(crate) fn zero_now(&mut self, memory: &Memory) -> Result<(), DeviceError> {
+        let (to, offset) = self.place_of(memory);
+        let bytes = (memory.bytes() as u64).next_multiple_of(4);
+        self.now(|device, buffer| {
+            // SAFETY: parts are padded to whole words.
+            unsafe { device.cmd_fill_buffer(buffer, to, offset, bytes, 0) };
+        })
+    }
+
+    /// Records, submits and waits.
+    fn now(
+        &mut self,
+        record: impl FnOnce(&ash::Device, vk::CommandBuffer),
+    ) -> Result<(), DeviceError> {
+        let buffer = self.begin()?;
+        record(&self.device, buffer);
+        let commands = self.end(buffer)?;
+        self.submit(&[commands])?;
+        self.synchronize()?;
+        // SAFETY: it has ended.
+        unsafe { self.device.free_command_buffers(self.pool, &[commands.0]) };
+        Ok(())
+    }
+}
