@@ -184,9 +184,12 @@ fn build(
     fs::write(&path, manifest).map_err(|e| failed(&path, e))
 }
 
-/// An image as `walla_cuda` unpacks it. The window contains the whole image, because its kernels
+/// An image as its crate unpacks it. The window contains the whole image, because its kernels
 /// resemble each other.
-fn pack(image: &[u8]) -> std::io::Result<Vec<u8>> {
+///
+/// # Errors
+/// The compressor's.
+pub fn pack(image: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut options = LzipOptions::with_preset(6);
     options.lzma_options.dict_size = 16 << 20;
     let mut packed = LzipWriter::new(Vec::new(), options);

@@ -9,13 +9,13 @@
 //! The compiler is Slang's, from the Python package index.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lzma_rust2::{LzipOptions, LzipReader, LzipWriter};
+use lzma_rust2::LzipReader;
 
-use crate::kernels::{Fnv, root, target};
+use crate::kernels::{Fnv, pack, root, target};
 use crate::python::{self, Archive};
 
 /// Slang 2026.14.1.
@@ -24,7 +24,7 @@ const COMPILER: &[Archive] = &[Archive {
     sha256: "7755f2f53509ebbd65839dcd8a104e7105aeaf3e3600aea9385c2bec9beb2eaa",
 }];
 
-/// Structs are laid out as in C; products and sums are contracted only where a shader says so. The
+/// Structs are laid out as in C; products and sums are contracted only in an explicit `fma`. The
 /// package has no optimiser: drivers optimise.
 const FLAGS: &[&str] =
     &["-target", "spirv", "-O0", "-fvk-use-scalar-layout", "-fp-mode", "precise"];
@@ -139,11 +139,7 @@ fn build(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
             archive.extend(part);
         }
     }
-    let mut options = LzipOptions::with_preset(6);
-    options.lzma_options.dict_size = 16 << 20;
-    let mut packed = LzipWriter::new(Vec::new(), options);
-    let packed = packed.write_all(&archive).and_then(|()| packed.finish());
-    let packed = packed.map_err(|error| error.to_string())?;
+    let packed = pack(&archive).map_err(|error| error.to_string())?;
     println!("{} shaders: {} bytes, {} packed", shaders.len(), archive.len(), packed.len());
     fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     let path = folder.join("shaders.bin");

@@ -42,7 +42,6 @@ pub struct VulkanDevice {
     streams: u32,
     /// Enqueued, and part of the next submission.
     pending: Vec<Commands>,
-    submitted: u64,
     /// Dropped last: it owns everything above.
     context: Context,
 }
@@ -69,7 +68,6 @@ impl VulkanDevice {
             programs: Vec::new(),
             streams: 0,
             pending: Vec::with_capacity(MAX_PENDING),
-            submitted: 0,
             context,
         })
     }
@@ -80,7 +78,7 @@ impl VulkanDevice {
 
     /// Ticket of the next submission.
     fn next_ticket(&self) -> u64 {
-        self.submitted + 1
+        self.context.submitted() + 1
     }
 
     /// Submits all enqueued commands at once.
@@ -90,8 +88,7 @@ impl VulkanDevice {
         }
         let submitted = self.context.submit(&self.pending);
         self.pending.clear();
-        self.submitted = submitted?;
-        Ok(())
+        submitted.map(|_| ())
     }
 
     /// Submits the enqueued commands if nothing more fits.
@@ -112,7 +109,7 @@ impl VulkanDevice {
     /// Whether no work in flight uses a host buffer.
     fn is_free(&mut self, host: HostId) -> Result<bool, DeviceError> {
         let ticket = self.resources.host(host)?.ticket;
-        if ticket > self.submitted {
+        if ticket > self.context.submitted() {
             self.flush()?;
         }
         self.context.has_reached(ticket)
@@ -131,14 +128,12 @@ impl VulkanDevice {
     fn zeroed(&mut self, what: &str, bytes: usize) -> Result<Memory, DeviceError> {
         let memory = self.context.allocate(what, bytes, Place::Device)?;
         self.context.zero_now(&memory)?;
-        self.submitted = self.context.submitted();
         Ok(memory)
     }
 
     fn loaded(&mut self, what: &str, bytes: &[u8]) -> Result<Memory, DeviceError> {
         let memory = self.context.allocate(what, bytes.len(), Place::Device)?;
         self.staging.copy(&mut self.context, bytes, (&memory, 0))?;
-        self.submitted = self.context.submitted();
         Ok(memory)
     }
 }
@@ -176,7 +171,6 @@ impl Device for VulkanDevice {
         source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
         let matrix = self.staging.matrix(&mut self.context, desc, source)?;
-        self.submitted = self.context.submitted();
         let parts = matrix.factors.iter().flatten().chain([&matrix.weights]);
         self.used.weight_bytes += parts.map(|memory| memory.bytes() as u64).sum::<u64>();
         Ok(MatrixId(add(&mut self.resources.matrices, matrix)))
@@ -216,7 +210,6 @@ impl Device for VulkanDevice {
         let cache = crate::resources::Cache { desc, layers, last_sampled, recent, table };
         let bytes = cache::table(&cache, &self.resources)?;
         self.staging.copy(&mut self.context, &bytes, (&cache.table, 0))?;
-        self.submitted = self.context.submitted();
         Ok(CacheId(add(&mut self.resources.caches, cache)))
     }
 
@@ -278,7 +271,6 @@ impl Device for VulkanDevice {
             let graph = GraphId(add(&mut self.programs, (commands, result_bytes)));
             prepared.push(Prepared { graph, mode: LaunchMode::Graph });
         }
-        self.submitted = self.context.submitted();
         Ok(prepared)
     }
 
@@ -390,7 +382,7 @@ impl Device for VulkanDevice {
             return Err(refused());
         }
         self.launch(stream, graph)?;
-        let ticket = self.submitted;
+        let ticket = self.context.submitted();
         if let Some(host) = self.resources.hosts.get_mut(watch.results.0 as usize) {
             host.written.retain(|(other, _)| *other != range);
             host.written.push((range, ticket));
@@ -451,7 +443,7 @@ impl Device for VulkanDevice {
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.flush()?;
-        let ticket = self.submitted;
+        let ticket = self.context.submitted();
         let state = self.resources.events.get_mut(event.0 as usize);
         state.ok_or_else(|| unknown(&event))?.ticket = ticket;
         Ok(())

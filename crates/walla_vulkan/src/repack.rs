@@ -2,11 +2,12 @@
 //! of kinds.
 //!
 //! A block has 32 numbers of a row: some words of integers, and a word with two f16 factors, which
-//! are stored in tables of their own. Factors are the file's times a power of two for each row, so
+//! are stored in separate tables. Factors are the file's times a power of two for each row, so
 //! that the largest uses f16's upper range.
 
 use half::f16;
-use walla_types::{TensorType, e8m0_half};
+use walla_types::TensorType;
+use walla_types::blocks::{self, MAX_BLOCK_ELEMENTS};
 
 /// Numbers of a block.
 pub(crate) const BLOCK: usize = 32;
@@ -78,17 +79,17 @@ impl Row<'_> {
     /// Repacks a row of a quantised type, `bytes` as in the file.
     pub(crate) fn put(self, ty: TensorType, bytes: &[u8]) {
         let Some(kind) = Kind::of(ty) else { return };
-        let mut blocks = Vec::with_capacity(self.factors.len());
+        let mut found = Vec::with_capacity(self.factors.len());
         for block in bytes.chunks_exact(ty.block_bytes()) {
-            blocks_of(ty, block, &mut blocks);
+            blocks_of(ty, kind, block, &mut found);
         }
         let finite = |factor: &f32| factor.is_finite();
-        let factors = blocks.iter().flat_map(|block| block.factors).filter(finite);
+        let factors = found.iter().flat_map(|block| block.factors).filter(finite);
         let largest = factors.fold(0.0, |largest: f32, factor| largest.max(factor.abs()));
         let stored = power_for(largest);
         *self.scale = 1.0 / stored;
         let outs = self.words.chunks_exact_mut(kind.words()).zip(self.factors.iter_mut());
-        for (block, (words, factors)) in blocks.iter().zip(outs) {
+        for (block, (words, factors)) in found.iter().zip(outs) {
             *factors = rounded(kind, block, stored);
             put_codes(kind, &block.codes, words);
         }
@@ -143,173 +144,52 @@ fn put_codes(kind: Kind, codes: &[u8; BLOCK], words: &mut [u32]) {
 }
 
 /// The blocks of one block of a file's type.
-fn blocks_of(ty: TensorType, bytes: &[u8], out: &mut Vec<Block>) {
-    match ty {
-        TensorType::Q8_0 => {
-            let codes = std::array::from_fn(|i| bytes[2 + i]);
-            out.push(Block { codes, factors: [half_at(bytes, 0), 0.0] });
-        }
-        TensorType::Q4_0 | TensorType::Q4_1 | TensorType::Q5_0 | TensorType::Q5_1 => {
-            out.push(legacy_block(ty, bytes));
-        }
-        TensorType::Q4K | TensorType::Q5K => k_blocks(bytes, out),
-        TensorType::Q6K => q6_k_blocks(bytes, out),
-        TensorType::Q3K => q3_k_blocks(bytes, out),
-        TensorType::Q2K => q2_k_blocks(bytes, out),
-        TensorType::Iq4Nl => {
-            out.push(Block {
-                codes: integers(ty, &bytes[2..], 0),
-                factors: [half_at(bytes, 0), 0.0],
-            });
-        }
-        TensorType::Iq4Xs => iq4_xs_blocks(bytes, out),
-        TensorType::Mxfp4 => {
-            let scale = e8m0_half(bytes[0]);
-            let codes = integers(ty, &bytes[1..], 16);
-            out.push(Block { codes, factors: [scale, -16.0 * scale] });
-        }
-        _ => {}
+fn blocks_of(ty: TensorType, kind: Kind, bytes: &[u8], out: &mut Vec<Block>) {
+    if ty == TensorType::Q2K {
+        // No kind has a scale and a minimum for 16 numbers.
+        let mut numbers = [0.0; MAX_BLOCK_ELEMENTS];
+        blocks::dequantize(ty, bytes, &mut numbers);
+        out.extend(numbers.as_chunks::<BLOCK>().0.iter().map(rounded_to_bytes));
+        return;
+    }
+    let block = blocks::take_apart(ty, bytes);
+    let (d, m) = (block.d.to_f32(ty), block.m.to_f32());
+    let scale = |sub: usize| d * f32::from(block.scales[sub]);
+    let groups = block.codes.as_chunks::<BLOCK>().0.iter().take(ty.block_elements() / BLOCK);
+    for (group, codes) in groups.enumerate() {
+        let integers = |excess: i32| codes.map(|code| (blocks::integer(ty, code) + excess) as u8);
+        out.push(match (kind, ty) {
+            (Kind::Q6, _) => {
+                let factors = [2 * group, 2 * group + 1].map(scale);
+                Block { codes: integers(32), factors }
+            }
+            (Kind::Q8, _) => Block { codes: integers(0), factors: [scale(group), 0.0] },
+            (_, TensorType::Mxfp4) => {
+                Block { codes: integers(16), factors: [scale(group), -16.0 * scale(group)] }
+            }
+            _ => {
+                let minimum = match ty {
+                    TensorType::Q4_0 | TensorType::Q5_0 => {
+                        -f32::from(blocks::offset(ty)) * scale(group)
+                    }
+                    TensorType::Q4K | TensorType::Q5K => -m * f32::from(block.mins[group]),
+                    _ => m,
+                };
+                Block { codes: *codes, factors: [scale(group), minimum] }
+            }
+        });
     }
 }
 
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
-}
-
-/// The integers of 32 indices, plus `excess`.
-fn integers(ty: TensorType, packed: &[u8], excess: u8) -> [u8; BLOCK] {
-    let table = ty.table().unwrap_or(&[0; 16]);
-    std::array::from_fn(|i| {
-        let index = packed[i % 16] >> (i / 16 * 4) & 15;
-        table[usize::from(index)].cast_unsigned().wrapping_add(excess)
-    })
-}
-
-/// Q4_0, Q4_1, Q5_0, Q5_1: scale (and minimum), (four bytes of fifth bits,) 16 bytes whose lower
-/// nibbles are the first 16 numbers.
-fn legacy_block(ty: TensorType, bytes: &[u8]) -> Block {
-    let has_minimum = matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
-    let rest = &bytes[if has_minimum { 4 } else { 2 }..];
-    let (fifths, nibbles) = rest.split_at(rest.len() - 16);
-    let codes = std::array::from_fn(|i| {
-        let fifth = fifths.get(i / 8).map_or(0, |byte| byte >> (i % 8) & 1);
-        nibbles[i % 16] >> (i / 16 * 4) & 15 | fifth << 4
+/// Numbers as signed bytes with one scale.
+fn rounded_to_bytes(numbers: &[f32; BLOCK]) -> Block {
+    let largest = numbers.iter().fold(0.0, |largest: f32, number| largest.max(number.abs()));
+    let sum: f32 = numbers.iter().sum();
+    // A number that is not finite makes its block infinite or NaN.
+    let scale = if sum.is_finite() { largest / 127.0 } else { sum };
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let codes = numbers.map(|number| {
+        ((number * inverse).round_ties_even().clamp(-127.0, 127.0) as i8).cast_unsigned()
     });
-    let scale = half_at(bytes, 0);
-    let minimum = match ty {
-        TensorType::Q4_0 => -8.0 * scale,
-        TensorType::Q5_0 => -16.0 * scale,
-        _ => half_at(bytes, 2),
-    };
-    Block { codes, factors: [scale, minimum] }
-}
-
-/// Q4_K and Q5_K: f16 d, f16 dmin, 12 bytes of 6-bit scales and minimums, (Q5_K: 32 bytes of fifth
-/// bits,) 128 bytes of nibbles. Of each 32 bytes of nibbles, the lower halves are one sub-block of
-/// 32 numbers and the upper halves the next. Fifth bit `j` of byte `i` belongs to number `i` of
-/// sub-block `j`.
-fn k_blocks(bytes: &[u8], out: &mut Vec<Block>) {
-    let (d, dmin) = (half_at(bytes, 0), half_at(bytes, 2));
-    let (fifths, nibbles) = bytes[16..].split_at(bytes.len() - 16 - 128);
-    for j in 0..8 {
-        let codes = std::array::from_fn(|i| {
-            let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
-            nibbles[j / 2 * 32 + i] >> (j % 2 * 4) & 15 | fifth << 4
-        });
-        let [scale, minimum] = scale_and_minimum(&bytes[4..16], j);
-        out.push(Block { codes, factors: [d * f32::from(scale), -dmin * f32::from(minimum)] });
-    }
-}
-
-/// The 6-bit scale and minimum of sub-block `j`. The first four are the lower six bits of bytes `j`
-/// and `j + 4`. The last four are the nibbles of bytes `j + 4`, with their upper two bits in the
-/// upper bits of the first eight bytes.
-fn scale_and_minimum(packed: &[u8], j: usize) -> [u8; 2] {
-    if j < 4 {
-        return [packed[j] & 63, packed[j + 4] & 63];
-    }
-    let low = packed[j + 4];
-    [low & 15 | packed[j - 4] >> 6 << 4, low >> 4 | packed[j] >> 6 << 4]
-}
-
-/// Q6_K: 128 bytes of lower nibbles, 64 of upper bit pairs, 16 scales, f16 d. In each half (128
-/// numbers: 64 and 32 bytes), quarter `j` (32 numbers) has its nibbles in bytes `32 * (j % 2)..`:
-/// lower nibbles for the first two quarters, upper nibbles for the last two. Its bit pairs are at
-/// bit `2 * j` of the 32 bytes.
-fn q6_k_blocks(bytes: &[u8], out: &mut Vec<Block>) {
-    let (low, rest) = bytes.split_at(128);
-    let (pairs, rest) = rest.split_at(64);
-    let (scales, d) = rest.split_at(16);
-    for quarter in 0..8 {
-        let (half, j) = (quarter / 4, quarter % 4);
-        let codes = std::array::from_fn(|i| {
-            let nibble = low[64 * half + 32 * (j % 2) + i] >> (j / 2 * 4) & 15;
-            nibble | (pairs[32 * half + i] >> (2 * j) & 3) << 4
-        });
-        let scale = |i: usize| half_at(d, 0) * f32::from(scales[i].cast_signed());
-        out.push(Block { codes, factors: [scale(2 * quarter), scale(2 * quarter + 1)] });
-    }
-}
-
-/// Two bits of number `i` of a block of Q2_K or Q3_K: in each half, byte `i` of 32 has numbers `i`,
-/// `i + 32`, `i + 64` and `i + 96`.
-fn pair_of_bits(packed: &[u8], i: usize) -> u8 {
-    packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
-}
-
-/// Q3_K: 32 bytes of third bits, 64 of pairs of bits, 12 of scales (low nibbles, then upper pairs
-/// of bits; stored plus 32), f16 d. The integers, minus 4, are integers of Q6_K, minus 32.
-fn q3_k_blocks(bytes: &[u8], out: &mut Vec<Block>) {
-    let (thirds, rest) = bytes.split_at(32);
-    let (pairs, rest) = rest.split_at(64);
-    let (packed, d) = rest.split_at(12);
-    for j in 0..8 {
-        let codes = std::array::from_fn(|i| {
-            let third = thirds[i] >> j & 1;
-            (pair_of_bits(pairs, 32 * j + i) | third << 2) + 28
-        });
-        let scale = |i: usize| {
-            let low = packed[i % 8] >> (i / 8 * 4) & 15;
-            let high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
-            half_at(d, 0) * (f32::from(low | high << 4) - 32.0)
-        };
-        out.push(Block { codes, factors: [scale(2 * j), scale(2 * j + 1)] });
-    }
-}
-
-/// Q2_K: 16 bytes with a scale and a minimum in their nibbles, 64 of pairs of bits, f16 d, f16
-/// dmin. No kind has a scale and a minimum for 16 numbers, so numbers are rounded to 8 bits.
-fn q2_k_blocks(bytes: &[u8], out: &mut Vec<Block>) {
-    let (d, dmin) = (half_at(bytes, 80), half_at(bytes, 82));
-    for j in 0..8 {
-        let numbers: [f32; BLOCK] = std::array::from_fn(|i| {
-            let at = BLOCK * j + i;
-            let factors = bytes[at / 16];
-            let scale = d * f32::from(factors & 15);
-            let minimum = dmin * f32::from(factors >> 4);
-            scale * f32::from(pair_of_bits(&bytes[16..80], at)) - minimum
-        });
-        let largest = numbers.iter().fold(0.0, |largest: f32, number| largest.max(number.abs()));
-        let sum: f32 = numbers.iter().sum();
-        // A number that is not finite makes its block infinite or NaN.
-        let scale = if sum.is_finite() { largest / 127.0 } else { sum };
-        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let codes = numbers.map(|number| {
-            ((number * inverse).round_ties_even().clamp(-127.0, 127.0) as i8).cast_unsigned()
-        });
-        out.push(Block { codes, factors: [scale, 0.0] });
-    }
-}
-
-/// IQ4_XS: f16 d, two bytes with the upper pairs of bits of 8 scales, four with their nibbles, 128
-/// of indices. Scales are stored plus 32.
-fn iq4_xs_blocks(bytes: &[u8], out: &mut Vec<Block>) {
-    let upper = u16::from_le_bytes([bytes[2], bytes[3]]);
-    for j in 0..8 {
-        let low = bytes[4 + j / 2] >> (j % 2 * 4) & 15;
-        let scale = low | ((upper >> (2 * j) & 3) as u8) << 4;
-        let scale = half_at(bytes, 0) * (f32::from(scale) - 32.0);
-        let codes = integers(TensorType::Iq4Xs, &bytes[8 + 16 * j..], 0);
-        out.push(Block { codes, factors: [scale, 0.0] });
-    }
+    Block { codes, factors: [scale, 0.0] }
 }

@@ -1,0 +1,137 @@
+//! Query, key and value; attention.
+
+use walla_device::{CacheLayer, DeviceError, HeadShape, op};
+use walla_types::RopePairs;
+
+use super::workspace::Area;
+use super::{Lowering, Source, Target, same};
+use crate::cache::kv_params;
+use crate::params;
+
+/// Cells of a span, and query heads of a workgroup (`SPAN`, `HEADS` of attention.slang).
+const SPAN: u32 = 512;
+const HEADS: u32 = 8;
+/// Largest head of attention (`HEAD_MAX`).
+const HEAD_MAX: u32 = 512;
+
+impl Lowering<'_> {
+    pub(super) fn qkv(&mut self, op: &op::Qkv) -> Result<(), DeviceError> {
+        let (x, width) = self.slot(op.x)?;
+        let (q, q_width) = self.slot(op.q)?;
+        let HeadShape { heads, kv_heads, head_dim } = op.shape;
+        same("query slot", q_width, heads.saturating_mul(head_dim))?;
+        same("rows of the query matrix", self.rows_of(op.query.matrix)?, q_width)?;
+        let mut matrices = vec![op.query.matrix];
+        let kv_width = kv_heads.saturating_mul(head_dim);
+        if let Some(keys) = &op.keys {
+            for linear in [keys.key, keys.value] {
+                same("rows of a key or value matrix", self.rows_of(linear.matrix)?, kv_width)?;
+                matrices.push(linear.matrix);
+            }
+        }
+        let norm = Some(op.norm);
+        let source = Source::of(x, width, norm);
+        let input = self.pack(&source, &matrices)?;
+        let stride = q_width + op.keys.map_or(0, |_| 2 * kv_width);
+        let products = self.area(Area::Products, stride);
+        let target =
+            |first: u32| Target { out: products + u64::from(first) * 4, stride, adds: None };
+        self.product(&op.query, &input, &target(0))?;
+        if let Some(keys) = &op.keys {
+            self.product(&keys.key, &input, &target(q_width))?;
+            self.product(&keys.value, &input, &target(q_width + kv_width))?;
+        }
+        let kv = self.kv(op.layer, op.shape)?;
+        let (key_norm, value_norm) =
+            op.keys.as_ref().map_or((None, None), |keys| (keys.key_norm, keys.value_norm));
+        let (query_norm, query_eps) = self.norm(op.query_norm, head_dim)?;
+        let (key_norm, key_eps) = self.norm(key_norm, head_dim)?;
+        let (value_norm, value_eps) = self.norm(value_norm, head_dim)?;
+        let mut head = params::HeadParams {
+            kv,
+            query_norm,
+            key_norm,
+            value_norm,
+            query_eps,
+            key_eps,
+            value_eps,
+            heads,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        if let Some(rope) = op.rope {
+            let rope = self.resources.rope(rope)?;
+            if 2 * rope.pairs_count > head_dim {
+                return Err(DeviceError::Invalid(format!("a rope beyond heads of {head_dim}")));
+            }
+            head.frequencies = rope.frequencies.address();
+            head.pairs = rope.pairs_count;
+            head.magnitude = rope.magnitude;
+            head.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
+        }
+        let head = self.constant(&head);
+        let push = params::Append { program: self.head, head, products, q, stride, reserved: 0 };
+        let appended = op.keys.map_or(0, |_| 2 * kv_heads);
+        self.dispatch("append", [self.program.max_rows, heads + appended, 1], &push)
+    }
+
+    /// A layer of the cache.
+    pub(super) fn kv(&self, layer: u32, shape: HeadShape) -> Result<params::KvParams, DeviceError> {
+        let cache = self.resources.cache(self.program.cache)?;
+        let HeadShape { heads, kv_heads, head_dim } = shape;
+        let is_its = |its: &CacheLayer| {
+            matches!(its, CacheLayer::Kv { kv_heads: heads, head_dim: dim, .. }
+                if (*heads, *dim) == (kv_heads, head_dim))
+        };
+        let Some((_, memory)) = cache.layer(layer).filter(|(its, _)| is_its(its)) else {
+            return Err(DeviceError::Invalid(format!(
+                "layer {layer} of the cache has other heads"
+            )));
+        };
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(DeviceError::Invalid(format!("{heads} heads over {kv_heads}")));
+        }
+        if head_dim > HEAD_MAX {
+            return Err(self.unsupported(format!("heads of {head_dim}")));
+        }
+        Ok(kv_params(&cache.desc, [kv_heads, head_dim], memory))
+    }
+
+    pub(super) fn attention(&mut self, op: &op::Attention) -> Result<(), DeviceError> {
+        let growth = op.position_scale.filter(|its| !its.is_one_within(self.program.max_context));
+        let HeadShape { heads, kv_heads, head_dim } = op.shape;
+        let (q, q_width) = self.slot(op.q)?;
+        let (out, out_width) = self.slot(op.out)?;
+        same("query slot", q_width, heads.saturating_mul(head_dim))?;
+        same("output slot", out_width, q_width)?;
+        let kv = self.kv(op.layer, op.shape)?;
+        let kv = self.constant(&kv);
+        let rows = self.program.max_rows;
+        let spans = self.program.max_context.div_ceil(SPAN).max(1);
+        let partials = match spans {
+            1 => 0,
+            _ => self.area(Area::Partials, heads * spans * (head_dim + 2)),
+        };
+        let (program, window) = (self.head, op.window.unwrap_or(0));
+        let groups = kv_heads * (heads / kv_heads).div_ceil(HEADS);
+        let push = params::Attention {
+            program,
+            kv,
+            q,
+            out,
+            partials,
+            heads,
+            window,
+            scale: op.scale,
+            spans,
+            slope: growth.map_or(0.0, |its| its.slope),
+            period: growth.map_or(0, |its| its.period_tokens),
+        };
+        self.dispatch("attention", [rows, groups, spans], &push)?;
+        if spans == 1 {
+            return Ok(());
+        }
+        let dim = head_dim;
+        let push = params::AttentionSum { program, partials, out, heads, dim, window, spans };
+        self.dispatch("attention_sum", [rows, heads, 1], &push)
+    }
+}
