@@ -1,18 +1,17 @@
 //! The devices of this build.
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
-use walla_device::Registry;
-#[cfg(not(feature = "cuda"))]
-use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions, Registry};
 use walla_types::environment::{self, CPU_VARIANT};
 
-/// A registry of all devices of this build. Without the feature `cuda` it lists the CUDA family
-/// with the reason for its absence.
+/// A registry of all devices of this build. A family that is not built in is listed with the reason
+/// for its absence.
 ///
 /// Settings of devices are taken from the environment:
 /// `WALLA_CPU_VARIANT` selects the CPU kernels. A name that is unknown, or whose kernels this
 /// machine cannot run, logs a warning, and the best kernels are used. With the feature `cuda`, the
-/// variables `WALLA_CUDA_…` apply (`walla_cuda::CudaBackend::from_env`).
+/// variables `WALLA_CUDA_…` apply (`walla_cuda::CudaBackend::from_env`); with `vulkan`, those of
+/// `walla_vulkan::VulkanBackend::from_env`.
 #[must_use]
 pub fn default_registry() -> Registry {
     let variant = environment::cpu_variant().and_then(|name| variant_named(&name));
@@ -21,27 +20,34 @@ pub fn default_registry() -> Registry {
     #[cfg(feature = "cuda")]
     let registry = registry.with(walla_cuda::CudaBackend::from_env());
     #[cfg(not(feature = "cuda"))]
-    let registry = registry.with(NotBuilt);
+    let registry = registry.with(NotBuilt {
+        family: "cuda",
+        reason: "this program was built without NVIDIA GPUs, the feature `cuda` of walla",
+    });
+    #[cfg(feature = "vulkan")]
+    let registry = registry.with(walla_vulkan::VulkanBackend::from_env());
+    #[cfg(not(feature = "vulkan"))]
+    let registry = registry.with(NotBuilt {
+        family: "vulkan",
+        reason: "this program was built without Vulkan, the feature `vulkan` of walla",
+    });
     registry
 }
 
-/// Replaces the CUDA backend in a build without it, so that errors and lists name the feature.
-#[cfg(not(feature = "cuda"))]
-struct NotBuilt;
-
-#[cfg(not(feature = "cuda"))]
-impl NotBuilt {
-    const REASON: &str = "this program was built without NVIDIA GPUs, the feature `cuda` of walla";
+/// Replaces a backend that is not built in, so that errors and lists name its feature.
+#[cfg_attr(all(feature = "cuda", feature = "vulkan"), expect(dead_code, reason = "all are built"))]
+struct NotBuilt {
+    family: &'static str,
+    reason: &'static str,
 }
 
-#[cfg(not(feature = "cuda"))]
 impl Backend for NotBuilt {
     fn name(&self) -> &'static str {
-        "cuda"
+        self.family
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
-        Err(Self::REASON.to_owned())
+        Err(self.reason.to_owned())
     }
 
     fn score(&self, _: &DeviceInfo) -> i32 {
@@ -49,7 +55,7 @@ impl Backend for NotBuilt {
     }
 
     fn open(&self, name: &str, _: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
-        Err(DeviceError::Unsupported { device: name.to_owned(), what: Self::REASON.to_owned() })
+        Err(DeviceError::Unsupported { device: name.to_owned(), what: self.reason.to_owned() })
     }
 }
 
@@ -69,21 +75,26 @@ fn variant_named(name: &str) -> Option<Variant> {
 
 #[cfg(test)]
 mod tests {
-    use walla_device::OpenOptions;
-
     use super::*;
 
     #[test]
     fn a_missing_gpu_has_a_reason() {
         let registry = default_registry();
-        let Err(error) = registry.open("cuda:99", &OpenOptions::default()) else {
-            panic!("no machine has 100 GPUs");
+        let reason = |name| match registry.open(name, &OpenOptions::default()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("no machine has 100 GPUs"),
         };
-        let message = error.to_string();
+        let message = reason("cuda:99");
         if cfg!(not(feature = "cuda")) {
             assert!(message.contains("feature `cuda`"), "{message}");
         } else {
             assert!(message.contains("NVIDIA driver") || message.contains("cuda:0"), "{message}");
+        }
+        let message = reason("vulkan:99");
+        if cfg!(not(feature = "vulkan")) {
+            assert!(message.contains("feature `vulkan`"), "{message}");
+        } else {
+            assert!(message.contains("Vulkan") || message.contains("vulkan:0"), "{message}");
         }
     }
 

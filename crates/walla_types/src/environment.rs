@@ -10,6 +10,7 @@
 //! | `WALLA_CUDA_WARPGROUPS` | [`cuda_warpgroups`] | `0`: uses no WGMMA kernels |
 //! | `WALLA_CUDA_HOST_TABLES` | [`cuda_host_tables`] | `0`: loads all embeddings to the device |
 //! | `WALLA_CUDA_IMAGES` | [`cuda_images`] | kernel images to consider: files and folders, separated as in `PATH` |
+//! | `WALLA_VULKAN_WITHOUT` | [`vulkan_without`] | features of a GPU not to use, separated by commas: `dot`, `matrices` |
 //! | `WALLA_REGISTRY` | [`registry`] | the registry of `walla pull` |
 //! | `NVTX_INJECTION64_PATH` | [`nvtx_injection`] | set by NVIDIA's profilers: the library that receives ranges |
 //! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command |
@@ -39,6 +40,9 @@ pub const CUDA_HOST_TABLES: &str = "WALLA_CUDA_HOST_TABLES";
 
 /// Name of the variable of [`cuda_images`].
 pub const CUDA_IMAGES: &str = "WALLA_CUDA_IMAGES";
+
+/// Name of the variable of [`vulkan_without`].
+pub const VULKAN_WITHOUT: &str = "WALLA_VULKAN_WITHOUT";
 
 /// Name of the variable of [`registry`].
 pub const REGISTRY: &str = "WALLA_REGISTRY";
@@ -81,6 +85,14 @@ pub fn cuda_host_tables() -> bool {
 #[must_use]
 pub fn cuda_images() -> Vec<PathBuf> {
     text(CUDA_IMAGES).iter().flat_map(env::split_paths).collect()
+}
+
+/// Names of the features that the Vulkan device does not use even if a GPU has them, for tests and
+/// comparisons. Default: none.
+#[must_use]
+pub fn vulkan_without() -> Vec<String> {
+    let names = env::var(VULKAN_WITHOUT).unwrap_or_default();
+    names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
 /// Address of the registry from which the command pulls models. Default: none, the command's.

@@ -1,6 +1,7 @@
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOptions};
 
 use ash::vk::PhysicalDeviceType;
+use walla_types::environment;
 
 use crate::device::VulkanDevice;
 use crate::driver::{Gpu, Library};
@@ -9,7 +10,18 @@ use crate::driver::{Gpu, Library};
 /// GPU.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct VulkanBackend {}
+pub struct VulkanBackend {
+    without: Vec<String>,
+}
+
+impl VulkanBackend {
+    /// A backend with settings from the [environment](walla_types::environment).
+    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self { without: environment::vulkan_without() }
+    }
+}
 
 /// Facts about a GPU.
 pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
@@ -38,7 +50,8 @@ impl Backend for VulkanBackend {
         if gpus.is_empty() {
             return Err("no Vulkan driver finds a GPU".to_owned());
         }
-        Ok(gpus.iter().enumerate().map(|(ordinal, gpu)| info(ordinal, gpu)).collect())
+        let info = |(ordinal, gpu): (usize, &Gpu)| info(ordinal, &gpu.without(&self.without));
+        Ok(gpus.iter().enumerate().map(info).collect())
     }
 
     /// A discrete GPU scores higher than the CPU. Others are chosen by name only.
@@ -57,6 +70,18 @@ impl Backend for VulkanBackend {
     }
 
     fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        Ok(Box::new(self.open_gpu(name, options)?))
+    }
+}
+
+impl VulkanBackend {
+    /// Opens a GPU by its name and returns its concrete type, which has more methods than the
+    /// contract.
+    ///
+    /// # Errors
+    /// The driver's error, [`DeviceError::Unsupported`] with the feature that the GPU lacks, or
+    /// [`DeviceError::Invalid`] for an unknown name.
+    pub fn open_gpu(&self, name: &str, options: &OpenOptions) -> Result<VulkanDevice, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
         let library = Library::load().map_err(failed)?;
         let ordinal = name.strip_prefix("vulkan:").and_then(|number| number.parse::<usize>().ok());
@@ -65,6 +90,6 @@ impl Backend for VulkanBackend {
             let count = library.gpus().len();
             return Err(DeviceError::Invalid(format!("{name} is none of {count} GPUs")));
         };
-        Ok(Box::new(VulkanDevice::open((library, gpu, ordinal), options)?))
+        VulkanDevice::open((library, &gpu.without(&self.without), ordinal), options)
     }
 }

@@ -13,7 +13,7 @@ use crate::backend;
 use crate::cache;
 use crate::driver::{Commands, Context, Gpu, Library, Memory, Place};
 use crate::loading::Staging;
-use crate::lower::{self, Lowering, Workspace};
+use crate::lower::{Lowered, Lowering, Workspace};
 use crate::resources::{Event, Host, Resources, Rope, Vector, unknown};
 use crate::ring::{CacheOp, PageImage, Ring, Transfer};
 use crate::shaders::Shaders;
@@ -22,6 +22,17 @@ use crate::shaders::Shaders;
 const MAX_BLOCKS: usize = 64;
 /// Commands that wait for the next submission.
 const MAX_PENDING: usize = 512;
+
+/// Time of one shader in a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShaderTime {
+    /// Index of the op of the program; the last shader belongs to none.
+    pub op: usize,
+    /// File and variant.
+    pub shader: String,
+    /// Nanoseconds from the end of the shader before it to its own.
+    pub nanos: f64,
+}
 
 /// A GPU behind the device contract.
 ///
@@ -253,19 +264,8 @@ impl Device for VulkanDevice {
 
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         self.flush()?;
-        // Lowered twice: first without memory, which only finds the sizes.
-        let mut workspace = Workspace::new(&programs);
-        for program in &programs {
-            self.lower(program, &mut workspace)?;
-        }
-        let bytes = workspace.place(0);
-        let memory = self.zeroed("activations", bytes)?;
-        self.used.workspace_bytes += memory.bytes() as u64;
-        workspace.place(memory.address());
         let mut prepared = Vec::with_capacity(programs.len());
-        for program in &programs {
-            let lowered = self.lower(program, &mut workspace)?;
-            self.staging.copy(&mut self.context, &lowered.constants, (&memory, lowered.offset))?;
+        for (program, lowered) in programs.iter().zip(self.lower_all(&programs)?) {
             let commands = self.context.record(&lowered.dispatches, lowered.clock)?;
             let result_bytes = program.layout.result_bytes();
             let graph = GraphId(add(&mut self.programs, (commands, result_bytes)));
@@ -468,6 +468,52 @@ impl Device for VulkanDevice {
 }
 
 impl VulkanDevice {
+    /// Times of the shaders of a program, in their order: it runs `runs` times with the step that
+    /// its buffer has, each shader alone, and the median counts.
+    ///
+    /// # Errors
+    /// As [`prepare`](Device::prepare), or [`DeviceError::Unsupported`] without timestamps.
+    pub fn shader_times(
+        &mut self,
+        program: &Program,
+        runs: usize,
+    ) -> Result<Vec<ShaderTime>, DeviceError> {
+        self.flush()?;
+        let lowered = self.lower_all(std::slice::from_ref(program))?;
+        let Some(lowered) = lowered.into_iter().next() else { return Ok(Vec::new()) };
+        let timed = self.context.record_timed(&lowered.dispatches)?;
+        let mut all = Vec::new();
+        for _ in 0..runs.max(1) {
+            all.push(self.context.run_timed(&timed)?);
+        }
+        let time = |(index, (op, shader)): (usize, (usize, String))| {
+            let mut nanos: Vec<f64> = all.iter().map(|run| run[index]).collect();
+            nanos.sort_by(f64::total_cmp);
+            ShaderTime { op, shader, nanos: nanos[nanos.len() / 2] }
+        };
+        Ok(lowered.shaders.into_iter().enumerate().map(time).collect())
+    }
+
+    /// Lowers programs and writes what their dispatches read.
+    fn lower_all(&mut self, programs: &[Program]) -> Result<Vec<Lowered>, DeviceError> {
+        // Lowered twice: first without memory, which only finds the sizes.
+        let mut workspace = Workspace::new(programs);
+        for program in programs {
+            self.lower(program, &mut workspace)?;
+        }
+        let bytes = workspace.place(0);
+        let memory = self.zeroed("activations", bytes)?;
+        self.used.workspace_bytes += memory.bytes() as u64;
+        workspace.place(memory.address());
+        let mut all = Vec::with_capacity(programs.len());
+        for program in programs {
+            let lowered = self.lower(program, &mut workspace)?;
+            self.staging.copy(&mut self.context, &lowered.constants, (&memory, lowered.offset))?;
+            all.push(lowered);
+        }
+        Ok(all)
+    }
+
     /// Enqueues copies between a part of a cache and a host buffer.
     fn copy_part(
         &mut self,
@@ -546,7 +592,7 @@ impl VulkanDevice {
         &mut self,
         program: &Program,
         workspace: &mut Workspace,
-    ) -> Result<lower::Lowered, DeviceError> {
+    ) -> Result<Lowered, DeviceError> {
         let Self { info, context, shaders, resources, .. } = self;
         Lowering::new(&info.name, (context, shaders), resources, program, workspace).run()
     }

@@ -19,4 +19,4 @@ mod ring;
 mod shaders;
 
 pub use backend::VulkanBackend;
-pub use device::VulkanDevice;
+pub use device::{ShaderTime, VulkanDevice};

@@ -26,6 +26,8 @@ const PRODUCT_ROWS: u32 = 16;
 /// A lowered program.
 pub(crate) struct Lowered {
     pub(crate) dispatches: Vec<Dispatch>,
+    /// Index of the op, and shader, of each.
+    pub(crate) shaders: Vec<(usize, String)>,
     pub(crate) clock: Option<Clock>,
     /// Structs that dispatches refer to, and their place in the workspace.
     pub(crate) constants: Vec<u8>,
@@ -80,6 +82,9 @@ pub(crate) struct Lowering<'a> {
     program: &'a Program,
     workspace: &'a mut Workspace,
     dispatches: Vec<Dispatch>,
+    names: Vec<(usize, String)>,
+    /// Index of the op.
+    op: usize,
     constants: Vec<u8>,
     /// The program's struct.
     head: Address,
@@ -101,6 +106,8 @@ impl<'a> Lowering<'a> {
             program,
             workspace,
             dispatches: Vec::new(),
+            names: Vec::new(),
+            op: 0,
             constants: Vec::new(),
             head: 0,
         }
@@ -119,6 +126,7 @@ impl Lowering<'_> {
         let shared = self.shared()?;
         self.head = self.constant(&shared);
         for (i, op) in self.program.ops.iter().enumerate() {
+            self.op = i;
             self.op(op).map_err(|error| match error {
                 DeviceError::Invalid(why) => {
                     DeviceError::Invalid(format!("program {}, op {i}: {why}", self.program.name))
@@ -129,8 +137,8 @@ impl Lowering<'_> {
         let clock = if self.workspace.is_placed() { self.context.clock()? } else { None };
         self.finish(clock)?;
         let offset = self.workspace.end(self.constants.len());
-        let Self { dispatches, constants, .. } = self;
-        Ok(Lowered { dispatches, clock, constants, offset })
+        let Self { dispatches, names, constants, .. } = self;
+        Ok(Lowered { dispatches, shaders: names, clock, constants, offset })
     }
 
     fn op(&mut self, op: &Op) -> Result<(), DeviceError> {
@@ -222,6 +230,7 @@ impl Lowering<'_> {
     ) -> Result<(), DeviceError> {
         let pipeline = self.shaders.get(self.context, shader)?;
         let push = bytemuck::bytes_of(push).to_vec();
+        self.names.push((self.op, shader.to_owned()));
         self.dispatches.push(Dispatch { pipeline, groups, push });
         Ok(())
     }

@@ -48,6 +48,14 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
+impl Gpu {
+    /// The GPU without the features of these names.
+    pub(crate) fn without(&self, names: &[String]) -> Self {
+        let is_without = |name: &str| names.iter().any(|its| its == name);
+        Self { has_dot_product: self.has_dot_product && !is_without("dot"), ..self.clone() }
+    }
+}
+
 static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
 
 impl Library {

@@ -29,6 +29,14 @@ pub(crate) struct Clock {
     pub(crate) memory: Memory,
 }
 
+/// Dispatches with timestamps around each.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    commands: Commands,
+    pool: vk::QueryPool,
+    count: u32,
+}
+
 impl Commands {
     /// For a submission.
     pub(super) fn info(self) -> vk::CommandBufferSubmitInfo<'static> {
@@ -68,14 +76,21 @@ impl Context {
         if self.gpu.timestamp_nanos == 0.0 {
             return Ok(None);
         }
-        let info =
-            vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(2);
+        let pool = self.queries(2)?;
+        let memory = self.allocate("timestamps", 16, Place::Device)?;
+        Ok(Some(Clock { pool, memory }))
+    }
+
+    /// A pool of timestamps.
+    fn queries(&mut self, count: u32) -> Result<vk::QueryPool, DeviceError> {
+        let info = vk::QueryPoolCreateInfo::default()
+            .query_type(vk::QueryType::TIMESTAMP)
+            .query_count(count);
         // SAFETY: the queue has timestamps.
         let pool = unsafe { self.device.create_query_pool(&info, None) };
         let pool = self.check("vkCreateQueryPool", pool)?;
         self.queries.push(pool);
-        let memory = self.allocate("timestamps", 16, Place::Device)?;
-        Ok(Some(Clock { pool, memory }))
+        Ok(pool)
     }
 
     fn begin(&mut self) -> Result<vk::CommandBuffer, DeviceError> {
@@ -139,14 +154,14 @@ impl Context {
         if let Some(clock) = clock {
             // SAFETY: the pool has two queries.
             unsafe { self.device.cmd_reset_query_pool(buffer, clock.pool, 0, 2) };
-            self.timestamp(buffer, clock, 0);
+            self.timestamp(buffer, clock.pool, 0);
         }
         for (index, dispatch) in dispatches.iter().enumerate() {
             if index > 0 {
                 self.barrier(buffer, compute, compute);
             }
             if let Some(clock) = clock.filter(|_| index + 1 == dispatches.len()) {
-                self.timestamp(buffer, clock, 1);
+                self.timestamp(buffer, clock.pool, 1);
                 let (to, offset) = self.place_of(&clock.memory);
                 let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
                 // SAFETY: the memory holds two numbers; both queries were written.
@@ -162,10 +177,47 @@ impl Context {
         self.end(buffer)
     }
 
-    fn timestamp(&self, buffer: vk::CommandBuffer, clock: Clock, query: u32) {
+    /// Records dispatches as [`record`](Self::record) does, with a timestamp before each and behind
+    /// the last.
+    pub(crate) fn record_timed(&mut self, dispatches: &[Dispatch]) -> Result<Timed, DeviceError> {
+        let count = dispatches.len() as u32 + 1;
+        if self.gpu.timestamp_nanos == 0.0 {
+            let what = "timestamps".to_owned();
+            return Err(DeviceError::Unsupported { device: self.gpu.name.clone(), what });
+        }
+        let pool = self.queries(count)?;
+        let compute = vk::PipelineStageFlags2::COMPUTE_SHADER;
+        let buffer = self.begin()?;
+        // SAFETY: the pool has this many queries.
+        unsafe { self.device.cmd_reset_query_pool(buffer, pool, 0, count) };
+        for (query, dispatch) in (0..).zip(dispatches) {
+            self.barrier(buffer, compute, compute);
+            self.timestamp(buffer, pool, query);
+            self.dispatch(buffer, dispatch);
+        }
+        self.timestamp(buffer, pool, count - 1);
+        Ok(Timed { commands: self.end(buffer)?, pool, count })
+    }
+
+    /// Runs recorded dispatches and waits for them. Returns the nanoseconds of each.
+    pub(crate) fn run_timed(&mut self, timed: &Timed) -> Result<Vec<f64>, DeviceError> {
+        self.submit(&[timed.commands])?;
+        self.synchronize()?;
+        let mut ticks = vec![0_u64; timed.count as usize];
+        let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
+        // SAFETY: all queries were written.
+        let read =
+            unsafe { self.device.get_query_pool_results(timed.pool, 0, &mut ticks, flags) };
+        self.check("vkGetQueryPoolResults", read)?;
+        let nanos = f64::from(self.gpu.timestamp_nanos);
+        let spans = ticks.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) as f64 * nanos);
+        Ok(spans.collect())
+    }
+
+    fn timestamp(&self, buffer: vk::CommandBuffer, pool: vk::QueryPool, query: u32) {
         let stage = vk::PipelineStageFlags2::COMPUTE_SHADER;
-        // SAFETY: the pool has two queries, which were reset.
-        unsafe { self.device.cmd_write_timestamp2(buffer, stage, clock.pool, query) };
+        // SAFETY: the pool has the query, which was reset.
+        unsafe { self.device.cmd_write_timestamp2(buffer, stage, pool, query) };
     }
 
     fn dispatch(&self, buffer: vk::CommandBuffer, dispatch: &Dispatch) {
