@@ -143,7 +143,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &["llguidance", "regex-syntax", "schemars", "serde", "serde_json", "thiserror"],
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
-    ("walla_vulkan", 3, &["ash", "bytemuck", "half", "libloading", "lzma-rust2"]),
+    ("walla_vulkan", 3, &["ash", "bytemuck", "crc32fast", "half", "libloading", "lzma-rust2"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     (
         "walla_cpu",

@@ -11,9 +11,10 @@
 //! | `WALLA_CUDA_HOST_TABLES` | [`cuda_host_tables`] | `0`: loads all embeddings to the device |
 //! | `WALLA_CUDA_IMAGES` | [`cuda_images`] | kernel images to consider: files and folders, separated as in `PATH` |
 //! | `WALLA_VULKAN_WITHOUT` | [`vulkan_without`] | features of a GPU not to use, separated by commas: `dot`, `matrices` |
+//! | `WALLA_VULKAN_CACHE` | [`vulkan_cache`] | folder for the Vulkan device's compiled shaders; `0`: they are not kept |
 //! | `WALLA_REGISTRY` | [`registry`] | the registry of `walla pull` |
 //! | `NVTX_INJECTION64_PATH` | [`nvtx_injection`] | set by NVIDIA's profilers: the library that receives ranges |
-//! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command |
+//! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command and compiled shaders |
 //!
 //! Variables of single tests and benchmarks are read and documented there: seeds of simulations
 //! (`WALLA_SIMULATION_SEEDS`, `WALLA_CLIENT_SIMULATION_SEEDS`, `WALLA_CONSISTENCY_SEEDS`), lengths
@@ -43,6 +44,9 @@ pub const CUDA_IMAGES: &str = "WALLA_CUDA_IMAGES";
 
 /// Name of the variable of [`vulkan_without`].
 pub const VULKAN_WITHOUT: &str = "WALLA_VULKAN_WITHOUT";
+
+/// Name of the variable of [`vulkan_cache`].
+pub const VULKAN_CACHE: &str = "WALLA_VULKAN_CACHE";
 
 /// Name of the variable of [`registry`].
 pub const REGISTRY: &str = "WALLA_REGISTRY";
@@ -93,6 +97,17 @@ pub fn cuda_images() -> Vec<PathBuf> {
 pub fn vulkan_without() -> Vec<String> {
     let names = env::var(VULKAN_WITHOUT).unwrap_or_default();
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+/// The folder in which the Vulkan device keeps compiled shaders. Default: `walla` in the
+/// [user's cache folder](user_cache_folder).
+#[must_use]
+pub fn vulkan_cache() -> Option<PathBuf> {
+    if is_zero(VULKAN_CACHE) {
+        return None;
+    }
+    let default = || user_cache_folder().map(|folder| folder.join("walla"));
+    text(VULKAN_CACHE).map(PathBuf::from).or_else(default)
 }
 
 /// Address of the registry from which the command pulls models. Default: none, the command's.

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOptions};
 
 use ash::vk::PhysicalDeviceType;
@@ -12,19 +14,29 @@ use crate::driver::{Gpu, Library};
 #[non_exhaustive]
 pub struct VulkanBackend {
     without: Vec<String>,
+    cache: Option<PathBuf>,
 }
 
 impl VulkanBackend {
     /// A backend with settings from the [environment](walla_types::environment).
-    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used.
+    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used. Compiled shaders are kept
+    /// in the user's cache folder, or in the folder `WALLA_VULKAN_CACHE`; `0`: not at all.
     #[must_use]
     pub fn from_env() -> Self {
-        Self { without: environment::vulkan_without() }
+        Self { without: environment::vulkan_without(), cache: environment::vulkan_cache() }
+    }
+
+    /// Keeps compiled shaders in a folder, which is created. Without this call they are compiled at
+    /// each load.
+    #[must_use]
+    pub fn with_cache(mut self, folder: PathBuf) -> Self {
+        self.cache = Some(folder);
+        self
     }
 }
 
 /// Facts about a GPU.
-pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
+pub(crate) fn info(ordinal: usize, gpu: &Gpu, free_bytes: Option<u64>) -> DeviceInfo {
     let (major, minor) = gpu.api;
     let queue = if gpu.is_compute_only { ", queue for compute" } else { "" };
     let dot = if gpu.has_dot_product { ", 8-bit dot products" } else { "" };
@@ -35,7 +47,7 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
         variant: format!("vulkan {major}.{minor}, {} lanes{dot}{queue}", gpu.lanes),
         threads: 0,
         memory_total_bytes: Some(gpu.memory_bytes),
-        memory_free_bytes: None,
+        memory_free_bytes: free_bytes,
         gpu: None,
     }
 }
@@ -46,11 +58,14 @@ impl Backend for VulkanBackend {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
-        let gpus = Library::load()?.gpus();
+        let library = Library::load()?;
+        let gpus = library.gpus();
         if gpus.is_empty() {
             return Err("no Vulkan driver finds a GPU".to_owned());
         }
-        let info = |(ordinal, gpu): (usize, &Gpu)| info(ordinal, &gpu.without(&self.without));
+        let info = |(ordinal, gpu): (usize, &Gpu)| {
+            info(ordinal, &gpu.without(&self.without), library.free_bytes(gpu))
+        };
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 
@@ -90,6 +105,7 @@ impl VulkanBackend {
             let count = library.gpus().len();
             return Err(DeviceError::Invalid(format!("{name} is none of {count} GPUs")));
         };
-        VulkanDevice::open((library, &gpu.without(&self.without), ordinal), options)
+        let gpu = gpu.without(&self.without);
+        VulkanDevice::open((library, &gpu, ordinal), self.cache.as_deref(), options)
     }
 }

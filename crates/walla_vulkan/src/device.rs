@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::path::Path;
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag,
@@ -59,16 +60,17 @@ pub struct VulkanDevice {
 
 impl VulkanDevice {
     pub(crate) fn open(
-        (library, gpu, ordinal): (&Library, &Gpu, usize),
+        (library, gpu, ordinal): (&'static Library, &Gpu, usize),
+        cache: Option<&Path>,
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
-        let mut context = Context::open(library, gpu, options.max_memory_bytes)?;
+        let mut context = Context::open(library, gpu, options.max_memory_bytes, cache)?;
         let mut shaders = Shaders::default();
         let transfers = Ring::new(&mut context, &mut shaders)?;
         let cache_ops = Ring::new(&mut context, &mut shaders)?;
         let page_images = Ring::new(&mut context, &mut shaders)?;
         Ok(Self {
-            info: backend::info(ordinal, gpu),
+            info: backend::info(ordinal, gpu, context.free_bytes()),
             used: MemoryUse::default(),
             resources: Resources::default(),
             shaders,
@@ -271,6 +273,7 @@ impl Device for VulkanDevice {
             let graph = GraphId(add(&mut self.programs, (commands, result_bytes)));
             prepared.push(Prepared { graph, mode: LaunchMode::Graph });
         }
+        self.context.keep_pipelines();
         Ok(prepared)
     }
 

@@ -1,10 +1,13 @@
 //! A logical device with one queue.
 
+use std::path::Path;
+
 use ash::vk;
 use walla_device::{DeviceCounters, DeviceError};
 
 use super::gpu::{Gpu, Library};
 use super::memory::Arena;
+use super::pipeline_cache::CacheFile;
 use super::record::Commands;
 
 /// Command buffers of one submission, without an allocation.
@@ -15,18 +18,21 @@ const END_NANOS: u64 = 1_000_000_000;
 /// A logical device. It owns all that is made in it.
 pub(crate) struct Context {
     pub(super) device: ash::Device,
+    pub(super) library: &'static Library,
     pub(super) gpu: Gpu,
     queue: vk::Queue,
     timeline: vk::Semaphore,
     pub(super) pool: vk::CommandPool,
     pub(super) layout: vk::PipelineLayout,
     pub(super) cache: vk::PipelineCache,
+    /// Where the cache is kept.
+    pub(super) cache_file: Option<CacheFile>,
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     pub(super) arenas: Vec<Arena>,
     pub(super) pipelines: Vec<vk::Pipeline>,
     pub(super) queries: Vec<vk::QueryPool>,
     pub(super) counters: DeviceCounters,
-    /// Bytes that may be allocated on the device, and are.
+    /// Bytes that may be allocated on the device, as declared, and are.
     pub(super) max_bytes: Option<u64>,
     pub(super) used_bytes: u64,
     /// Scratch of the next submission.
@@ -46,14 +52,15 @@ impl std::fmt::Debug for Context {
 pub(crate) const PUSH_BYTES: u32 = 128;
 
 impl Context {
-    /// Opens a GPU.
+    /// Opens a GPU. `cache` is the folder in which its pipelines are kept.
     ///
     /// # Errors
     /// A feature that it lacks, or the driver's error.
     pub(crate) fn open(
-        library: &Library,
+        library: &'static Library,
         gpu: &Gpu,
         max_bytes: Option<u64>,
+        cache: Option<&Path>,
     ) -> Result<Self, DeviceError> {
         if let Some(what) = &gpu.lacks {
             return Err(DeviceError::Unsupported { device: gpu.name.clone(), what: what.clone() });
@@ -110,21 +117,26 @@ impl Context {
         // SAFETY: every device has this many bytes of push constants.
         let layout = unsafe { device.create_pipeline_layout(&info, None) };
         let layout = layout.map_err(|error| failed("vkCreatePipelineLayout", error))?;
-        // SAFETY: an empty cache.
-        let cache =
-            unsafe { device.create_pipeline_cache(&vk::PipelineCacheCreateInfo::default(), None) };
+        let mut cache_file = cache.map(|folder| CacheFile::new(folder, &gpu.cache_key));
+        let kept = cache_file.as_mut().and_then(CacheFile::read).unwrap_or_default();
+        let info = vk::PipelineCacheCreateInfo::default().initial_data(&kept);
+        // SAFETY: the data is none, or this driver's for this GPU, as its header and its checksum
+        // say.
+        let cache = unsafe { device.create_pipeline_cache(&info, None) };
         let cache = cache.map_err(|error| failed("vkCreatePipelineCache", error))?;
         // SAFETY: the GPU is the instance's.
         let memory_types =
             unsafe { library.instance.get_physical_device_memory_properties(gpu.physical) };
         Ok(Self {
             device,
+            library,
             gpu: gpu.clone(),
             queue,
             timeline,
             pool,
             layout,
             cache,
+            cache_file,
             memory_types,
             arenas: Vec::new(),
             pipelines: Vec::new(),
@@ -262,5 +274,16 @@ pub(super) fn failed(call: &'static str, error: vk::Result) -> DeviceError {
     match error {
         vk::Result::ERROR_DEVICE_LOST => DeviceError::Lost { call, reason },
         _ => DeviceError::Failed { call, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lost_device_is_lost() {
+        assert!(failed("vkQueueSubmit2", vk::Result::ERROR_DEVICE_LOST).is_lost());
+        assert!(!failed("vkQueueSubmit2", vk::Result::ERROR_UNKNOWN).is_lost());
     }
 }

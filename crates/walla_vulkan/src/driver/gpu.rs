@@ -5,11 +5,15 @@ use std::sync::OnceLock;
 
 use ash::vk;
 
+use super::pipeline_cache::CacheKey;
+
 /// Extensions of a device that are used where it has them.
 const PORTABILITY: &CStr = ash::khr::portability_subset::NAME;
 const PRIORITY: &CStr = ash::khr::global_priority::NAME;
 const DOT_PRODUCT: &CStr = ash::khr::shader_integer_dot_product::NAME;
 const SYNCHRONIZATION: &CStr = ash::khr::synchronization2::NAME;
+/// Needs no enabling: it is a question to the driver.
+const BUDGET: &CStr = ash::ext::memory_budget::NAME;
 
 /// The loader and an instance. It lives until the program ends.
 pub(crate) struct Library {
@@ -27,6 +31,11 @@ pub(crate) struct Gpu {
     pub(crate) kind: vk::PhysicalDeviceType,
     pub(crate) api: (u32, u32),
     pub(crate) memory_bytes: u64,
+    /// Index of the largest heap of the device, and whether the driver tells its budget.
+    heap: usize,
+    has_budget: bool,
+    /// Names the driver's cache of pipelines.
+    pub(super) cache_key: CacheKey,
     /// Lanes of a subgroup.
     pub(crate) lanes: u32,
     /// Queue family for work, and whether it has no graphics.
@@ -69,6 +78,21 @@ impl Library {
 
     pub(crate) fn gpus(&self) -> &[Gpu] {
         &self.gpus
+    }
+
+    /// Bytes of the GPU's memory that this process may still allocate, as the driver sees it now.
+    /// `None` if it does not tell.
+    pub(crate) fn free_bytes(&self, gpu: &Gpu) -> Option<u64> {
+        if !gpu.has_budget {
+            return None;
+        }
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the GPU is the instance's, and has the extension of the chained struct.
+        unsafe { self.instance.get_physical_device_memory_properties2(gpu.physical, &mut memory) };
+        let [all, used] =
+            [budget.heap_budget, budget.heap_usage].map(|its| its.get(gpu.heap).copied());
+        Some(all?.saturating_sub(used?))
     }
 
     fn open() -> Result<Self, String> {
@@ -208,8 +232,10 @@ impl Gpu {
         let bits = families.get(family).map_or(0, |its| its.timestamp_valid_bits);
         // SAFETY: as above.
         let memory = unsafe { instance.get_physical_device_memory_properties(physical) };
-        let local = memory.memory_heaps_as_slice().iter();
-        let local = local.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+        let heaps = memory.memory_heaps_as_slice().iter().enumerate();
+        let is_local =
+            |heap: &vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
+        let local = heaps.filter(|(_, heap)| is_local(heap)).max_by_key(|(_, heap)| heap.size);
         let mut used = Vec::new();
         for name in [PORTABILITY, PRIORITY] {
             if has(name) {
@@ -225,7 +251,15 @@ impl Gpu {
             driver: driver_name,
             kind: properties.device_type,
             api: (vk::api_version_major(api), vk::api_version_minor(api)),
-            memory_bytes: local.map(|heap| heap.size).max().unwrap_or_default(),
+            memory_bytes: local.map(|(_, heap)| heap.size).unwrap_or_default(),
+            heap: local.map(|(index, _)| index).unwrap_or_default(),
+            has_budget: has(BUDGET),
+            cache_key: CacheKey {
+                vendor: properties.vendor_id,
+                device: properties.device_id,
+                driver_version: properties.driver_version,
+                uuid: properties.pipeline_cache_uuid,
+            },
             lanes: subgroup.subgroup_size,
             family: family as u32,
             is_compute_only: only.is_some(),

@@ -89,9 +89,14 @@ impl Context {
         Ok(Memory { arena: index, offset, bytes, address: arena.address + offset })
     }
 
+    /// Bytes of the GPU's memory that are free for this process; `None` if the driver does not tell.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.library.free_bytes(&self.gpu)
+    }
+
     fn add_arena(&mut self, what: &str, wanted: u64, place: Place) -> Result<usize, DeviceError> {
         let least = if place == Place::Device { DEVICE_BYTES } else { HOST_BYTES };
-        let left = self.max_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used_bytes));
+        let left = left(self.max_bytes, self.used_bytes, self.free_bytes());
         let out_of_memory = |free_bytes| DeviceError::OutOfMemory {
             what: what.to_owned(),
             wanted_bytes: wanted,
@@ -109,7 +114,13 @@ impl Context {
         );
         // SAFETY: the struct lives until the call ends.
         let buffer = unsafe { self.device.create_buffer(&info, None) };
-        let buffer = self.check("vkCreateBuffer", buffer)?;
+        let refused = |free: Option<u64>, call, error| match error {
+            vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
+                out_of_memory(free.unwrap_or_default())
+            }
+            error => failed(call, error),
+        };
+        let buffer = buffer.map_err(|error| refused(self.free_bytes(), "vkCreateBuffer", error))?;
         // SAFETY: the buffer is this device's.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
         let memory = self.allocate_for(&needs, place);
@@ -123,11 +134,7 @@ impl Context {
             Err(error) => {
                 // SAFETY: nothing uses the buffer yet.
                 unsafe { self.device.destroy_buffer(buffer, None) };
-                return Err(match error {
-                    vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
-                    | vk::Result::ERROR_OUT_OF_HOST_MEMORY => out_of_memory(0),
-                    error => failed("vkAllocateMemory", error),
-                });
+                return Err(refused(self.free_bytes(), "vkAllocateMemory", error));
             }
         };
         self.counters.allocations += 1;
@@ -211,5 +218,27 @@ impl Context {
         // SAFETY: as in `all`; the context is borrowed mutably, so no other slice exists.
         let all = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), memory.bytes) };
         all.get_mut(range).unwrap_or_default()
+    }
+}
+
+/// Bytes that may be allocated on the device: of a declared ceiling, or what the driver has for
+/// this process now.
+fn left(max_bytes: Option<u64>, used_bytes: u64, free_bytes: Option<u64>) -> u64 {
+    match max_bytes {
+        Some(max_bytes) => max_bytes.saturating_sub(used_bytes),
+        None => free_bytes.unwrap_or(u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_counts_this_device_and_a_budget_all_of_the_process() {
+        assert_eq!(left(Some(10), 4, Some(3)), 6);
+        assert_eq!(left(Some(10), 12, None), 0);
+        assert_eq!(left(None, 4, Some(3)), 3);
+        assert_eq!(left(None, 4, None), u64::MAX);
     }
 }

@@ -12,6 +12,7 @@
 mod context;
 mod gpu;
 mod memory;
+mod pipeline_cache;
 mod record;
 
 pub(crate) use context::Context;

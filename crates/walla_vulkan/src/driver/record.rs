@@ -71,6 +71,15 @@ impl Context {
         Ok(Pipeline(*pipeline))
     }
 
+    /// Keeps the pipelines on disk, if there are others than before. A failure has no effect.
+    pub(crate) fn keep_pipelines(&mut self) {
+        let Some(file) = &mut self.cache_file else { return };
+        // SAFETY: the cache is this device's.
+        if let Ok(data) = unsafe { self.device.get_pipeline_cache_data(self.cache) } {
+            file.write(&data);
+        }
+    }
+
     /// Timestamps for one program; `None` if the queue has none.
     pub(crate) fn clock(&mut self) -> Result<Option<Clock>, DeviceError> {
         if self.gpu.timestamp_nanos == 0.0 {
@@ -206,8 +215,7 @@ impl Context {
         let mut ticks = vec![0_u64; timed.count as usize];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
         // SAFETY: all queries were written.
-        let read =
-            unsafe { self.device.get_query_pool_results(timed.pool, 0, &mut ticks, flags) };
+        let read = unsafe { self.device.get_query_pool_results(timed.pool, 0, &mut ticks, flags) };
         self.check("vkGetQueryPoolResults", read)?;
         let nanos = f64::from(self.gpu.timestamp_nanos);
         let spans = ticks.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) as f64 * nanos);
