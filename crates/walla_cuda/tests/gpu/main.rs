@@ -14,6 +14,7 @@ mod fault;
 mod graphs;
 mod images;
 mod in_file;
+mod in_flight;
 mod layer_inputs;
 mod loading;
 mod memory;
