@@ -44,6 +44,7 @@ pub mod op;
 mod philox;
 mod registry;
 mod sharing;
+mod speed;
 pub mod step;
 mod weights;
 
@@ -66,5 +67,6 @@ pub use op::{
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};
+pub use speed::StepTimes;
 pub use walla_types::CacheCommand;
 pub use weights::WeightSource;

@@ -1,10 +1,12 @@
 use std::cmp::Reverse;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::sharing::GpuContext;
+use crate::speed::StepTimes;
 
 /// Options for opening a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,12 @@ pub trait Backend: Send + Sync {
     /// Score of a device relative to others; the CPU's is 0. A device with a negative score is
     /// never chosen automatically.
     fn score(&self, info: &DeviceInfo) -> i32;
+
+    /// Whether `auto` measures a device with a negative score and chooses it if it is clearly faster
+    /// than the CPU: integrated GPUs, of which many are not. Default: no.
+    fn is_measured(&self, _info: &DeviceInfo) -> bool {
+        false
+    }
 
     /// Opens a device by its [name](DeviceInfo::name).
     ///
@@ -108,6 +116,10 @@ impl Registry {
 
     /// Devices that [`open`](Self::open) tries for this name, in this order. For `auto`: all
     /// devices with a score of at least 0, best first.
+    ///
+    /// If none has more than 0, `auto` compares the devices that are to be
+    /// [measured](Backend::is_measured) with the CPU ([`StepTimes`]), once in a process. It takes
+    /// less than a second for each, apart from opening it.
     #[must_use]
     pub fn candidates(&self, name: &str) -> Vec<DeviceInfo> {
         self.wanted(name).into_iter().map(|(_, info)| info).collect()
@@ -142,12 +154,16 @@ impl Registry {
             "auto" => score >= 0,
             name => info.name == name,
         };
-        let wanted = self.scored().into_iter().filter(|(_, info, score)| is_wanted(info, *score));
+        let mut scored = self.scored();
+        if name == "auto" && scored.first().is_none_or(|(_, _, score)| *score <= 0) {
+            measured(&mut scored);
+        }
+        let wanted = scored.into_iter().filter(|(_, info, score)| is_wanted(info, *score));
         wanted.map(|(backend, info, _)| (backend, info)).collect()
     }
 
     /// All devices, best first.
-    fn scored(&self) -> Vec<(&dyn Backend, DeviceInfo, i32)> {
+    fn scored(&self) -> Vec<Scored<'_>> {
         let mut all = Vec::new();
         for backend in &self.backends {
             // Families without a device are reported by `absent`.
@@ -174,4 +190,50 @@ impl Registry {
             None => RegistryError::Unknown { name, known },
         }
     }
+}
+
+/// A device with its backend and score.
+type Scored<'a> = (&'a dyn Backend, DeviceInfo, i32);
+
+/// Name and description of a device, and whether it is better than the best other device.
+type Verdicts = Vec<((String, String), bool)>;
+
+/// Verdicts of this process. They do not change, so that all engines use the same device.
+static VERDICTS: Mutex<Verdicts> = Mutex::new(Vec::new());
+
+/// Gives a score of 1 to devices that are to be measured and are better than the best other device.
+fn measured(scored: &mut [Scored<'_>]) {
+    let best = scored.first().filter(|(_, _, score)| *score >= 0);
+    let best = best.map(|(backend, info, _)| (*backend, info.name.clone()));
+    // Held while a device is measured: two engines that start at once measure it once.
+    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut times_of_best = None;
+    for (backend, info, score) in scored.iter_mut() {
+        if *score >= 0 || !backend.is_measured(info) {
+            continue;
+        }
+        let key = (info.name.clone(), info.description.clone());
+        let known = verdicts.iter().find(|(its, _)| *its == key).map(|(_, is_better)| *is_better);
+        let is_better = known.unwrap_or_else(|| {
+            let times = times(*backend, &info.name);
+            let is_better = times.is_some_and(|times| match &best {
+                None => true,
+                Some((backend, name)) => {
+                    let of_best = times_of_best.get_or_insert_with(|| self::times(*backend, name));
+                    of_best.is_some_and(|of_best| times.is_better_than(&of_best))
+                }
+            });
+            verdicts.push((key, is_better));
+            is_better
+        });
+        if is_better {
+            *score = 1;
+        }
+    }
+    scored.sort_by_key(|(_, _, score)| Reverse(*score));
+}
+
+/// Times of a device that is opened only for them; `None` if it fails.
+fn times(backend: &dyn Backend, name: &str) -> Option<StepTimes> {
+    StepTimes::measure(&mut *backend.open(name, &OpenOptions::default()).ok()?).ok()
 }

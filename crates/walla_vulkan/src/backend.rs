@@ -52,6 +52,17 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu, free_bytes: Option<u64>) -> Device
     }
 }
 
+/// Kind of a GPU with all required features.
+fn kind(info: &DeviceInfo) -> Option<PhysicalDeviceType> {
+    let gpu = Library::load().ok()?.gpus().get(ordinal(&info.name)?)?;
+    gpu.lacks.is_none().then_some(gpu.kind)
+}
+
+/// The number in `vulkan:0`.
+fn ordinal(name: &str) -> Option<usize> {
+    name.strip_prefix("vulkan:")?.parse().ok()
+}
+
 impl Backend for VulkanBackend {
     fn name(&self) -> &'static str {
         "vulkan"
@@ -69,19 +80,16 @@ impl Backend for VulkanBackend {
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 
-    /// A discrete GPU scores higher than the CPU. Others are chosen by name only.
+    /// A discrete GPU scores higher than the CPU and lower than the same GPU with CUDA. An integrated
+    /// GPU is measured. Drivers in software are chosen by name only.
     fn score(&self, info: &DeviceInfo) -> i32 {
-        let Ok(library) = Library::load() else { return -1 };
-        let gpus = library.gpus().iter().enumerate();
-        let mut its = gpus.filter(|(ordinal, _)| info.name == format!("vulkan:{ordinal}"));
-        match its.next() {
-            Some((_, gpu))
-                if gpu.lacks.is_none() && gpu.kind == PhysicalDeviceType::DISCRETE_GPU =>
-            {
-                50
-            }
-            _ => -1,
-        }
+        if kind(info) == Some(PhysicalDeviceType::DISCRETE_GPU) { 50 } else { -1 }
+    }
+
+    /// A virtual GPU may be any device of the host.
+    fn is_measured(&self, info: &DeviceInfo) -> bool {
+        let kinds = [PhysicalDeviceType::INTEGRATED_GPU, PhysicalDeviceType::VIRTUAL_GPU];
+        kind(info).is_some_and(|kind| kinds.contains(&kind))
     }
 
     fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
@@ -99,8 +107,7 @@ impl VulkanBackend {
     pub fn open_gpu(&self, name: &str, options: &OpenOptions) -> Result<VulkanDevice, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
         let library = Library::load().map_err(failed)?;
-        let ordinal = name.strip_prefix("vulkan:").and_then(|number| number.parse::<usize>().ok());
-        let found = ordinal.and_then(|ordinal| Some((ordinal, library.gpus().get(ordinal)?)));
+        let found = ordinal(name).and_then(|ordinal| Some((ordinal, library.gpus().get(ordinal)?)));
         let Some((ordinal, gpu)) = found else {
             let count = library.gpus().len();
             return Err(DeviceError::Invalid(format!("{name} is none of {count} GPUs")));

@@ -1,5 +1,6 @@
 use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag,
@@ -23,6 +24,11 @@ use crate::shaders::Shaders;
 const MAX_BLOCKS: usize = 64;
 /// Commands that wait for the next submission.
 const MAX_PENDING: usize = 512;
+
+/// A measurement of the memory: bytes of a copy, many times any cache, and copies, in which clocks
+/// rise.
+const COPY_BYTES: u64 = 512 << 20;
+const COPIES: usize = 10;
 
 /// Time of one shader in a program.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +146,7 @@ impl VulkanDevice {
     /// Memory of the device, filled with zeros.
     fn zeroed(&mut self, what: &str, bytes: usize) -> Result<Memory, DeviceError> {
         let memory = self.context.allocate(what, bytes, Place::Device)?;
-        self.context.zero_now(&memory)?;
+        self.context.fill_now(&memory, 0)?;
         Ok(memory)
     }
 
@@ -176,6 +182,26 @@ impl Device for VulkanDevice {
 
     fn counters(&self) -> DeviceCounters {
         self.context.counters()
+    }
+
+    /// Bytes that a copy in the device's memory reads and writes: a little less than a shader could
+    /// read.
+    fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
+        let bytes = self.context.free_bytes().map_or(COPY_BYTES, |free| COPY_BYTES.min(free / 4));
+        let what = "a measurement";
+        let from = self.context.allocate(what, bytes as usize, Place::Device)?;
+        let to = self.context.allocate(what, bytes as usize, Place::Device)?;
+        // Not zeros: some GPUs read them faster, and pages that were never written are one page.
+        for memory in [&from, &to] {
+            self.context.fill_now(memory, 0x5a5a_5a5a)?;
+        }
+        let mut shortest = f64::INFINITY;
+        for _ in 0..COPIES {
+            let begin = Instant::now();
+            self.context.copy_now((&from, 0), (&to, 0), bytes as usize)?;
+            shortest = shortest.min(begin.elapsed().as_secs_f64());
+        }
+        Ok(Some(2.0 * bytes as f64 / shortest))
     }
 
     fn load_matrix(

@@ -268,13 +268,13 @@ impl Context {
         })
     }
 
-    /// Fills memory of the device with zeros and waits for it.
-    pub(crate) fn zero_now(&mut self, memory: &Memory) -> Result<(), DeviceError> {
+    /// Fills memory of the device with a word and waits for it.
+    pub(crate) fn fill_now(&mut self, memory: &Memory, word: u32) -> Result<(), DeviceError> {
         let (to, offset) = self.place_of(memory);
         let bytes = (memory.bytes() as u64).next_multiple_of(4);
         self.now(|device, buffer| {
             // SAFETY: parts are padded to whole words.
-            unsafe { device.cmd_fill_buffer(buffer, to, offset, bytes, 0) };
+            unsafe { device.cmd_fill_buffer(buffer, to, offset, bytes, word) };
         })
     }
 

@@ -15,6 +15,7 @@ mod pipelines;
 mod play;
 #[path = "../../../walla_cuda/tests/gpu/rig.rs"]
 mod rig;
+mod speed;
 mod two_devices;
 
 use walla_device::{Backend, Device, OpenOptions};
