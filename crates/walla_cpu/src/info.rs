@@ -17,5 +17,6 @@ pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
         memory_total_bytes: memory.map(|memory| memory.total),
         memory_free_bytes: free.into_iter().chain(ceiling).min(),
         gpu: None,
+        facts: Vec::new(),
     }
 }

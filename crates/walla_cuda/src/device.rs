@@ -76,6 +76,7 @@ pub(crate) fn info(
         memory_total_bytes: Some(gpu.memory_total_bytes),
         memory_free_bytes: None,
         gpu: Some(facts),
+        facts: Vec::new(),
     }
 }
 

@@ -69,8 +69,10 @@ pub struct DeviceInfo {
     /// Total memory in bytes, or `None` if unknown.
     pub memory_total_bytes: Option<u64>,
     /// Memory that was free when the device was listed or opened, in bytes. `None` if unknown, as
-    /// for a GPU before it is opened.
+    /// for a CUDA device before it is opened.
     pub memory_free_bytes: Option<u64>,
-    /// Properties of a GPU.
+    /// Properties of a CUDA device.
     pub gpu: Option<GpuFacts>,
+    /// Names and values of other properties, for troubleshooting.
+    pub facts: Vec<(&'static str, String)>,
 }

@@ -36,8 +36,8 @@ pub trait Backend: Send + Sync {
     /// never chosen automatically.
     fn score(&self, info: &DeviceInfo) -> i32;
 
-    /// Whether `auto` measures a device with a negative score and chooses it if it is clearly faster
-    /// than the CPU: integrated GPUs, of which many are not. Default: no.
+    /// Whether `auto` measures a device with a negative score, and chooses it if it is clearly
+    /// faster than the CPU: integrated GPUs, of which many are not. Default: no.
     fn is_measured(&self, _info: &DeviceInfo) -> bool {
         false
     }

@@ -49,6 +49,7 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu, free_bytes: Option<u64>) -> Device
         memory_total_bytes: Some(gpu.memory_bytes),
         memory_free_bytes: free_bytes,
         gpu: None,
+        facts: gpu.facts(),
     }
 }
 
@@ -80,8 +81,8 @@ impl Backend for VulkanBackend {
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 
-    /// A discrete GPU scores higher than the CPU and lower than the same GPU with CUDA. An integrated
-    /// GPU is measured. Drivers in software are chosen by name only.
+    /// A discrete GPU scores higher than the CPU, and lower than the same GPU with CUDA. An
+    /// integrated GPU is measured. Drivers in software are chosen by name only.
     fn score(&self, info: &DeviceInfo) -> i32 {
         if kind(info) == Some(PhysicalDeviceType::DISCRETE_GPU) { 50 } else { -1 }
     }

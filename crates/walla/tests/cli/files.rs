@@ -1,8 +1,9 @@
 //! The verbs for files: inspect, tokenize, detokenize, devices.
 
 use serde_json::Value;
+use walla_types::TensorType;
 
-use crate::command::{json_line, reference, reference_json, run, scratch, succeed, tiny};
+use crate::command::{json_line, reference, reference_json, run, scratch, succeed, tiny, walla};
 
 #[test]
 fn inspect_prints_the_content_of_a_file() {
@@ -119,6 +120,57 @@ fn an_open_device_reports_how_it_runs_programs() {
     assert_eq!(cpu["programs"]["graph_fallbacks"]["capture failed"], 0);
     let text = succeed(&["devices", "-v"]);
     assert!(text.contains("are graphs, 0 are launched op by op (none)"), "{text}");
+}
+
+#[test]
+#[cfg(feature = "demo")]
+fn the_self_test_compares_the_cpu_with_its_exact_kernels() {
+    let arguments = ["devices", "--self-test", "--device", "cpu"];
+    // The best kernels of this machine, which round to 8 bits.
+    let report =
+        walla(&[&arguments[..], &["--json"]].concat()).env("WALLA_CPU_VARIANT", "").output();
+    let report = report.unwrap();
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let [cpu] = report["devices"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!((&cpu["name"], &cpu["result"]), (&"cpu".into(), &"passed".into()));
+    let difference = cpu["values"]["largest difference of types"].as_f64().unwrap();
+    assert!(difference > 0.0 || cpu["variant"] == "scalar", "{report}");
+    let types = cpu["values"]["types"].as_str().unwrap();
+    assert_eq!(types.split(' ').count(), TensorType::ALL.len(), "{types}");
+    // The exact kernels themselves, as text.
+    let text = succeed(&arguments);
+    for line in ["largest difference of types: 0.0", "same drawn tokens, q8: 64 of 64"] {
+        assert!(text.lines().any(|its| its.trim() == line), "{line} in {text}");
+    }
+    assert!(text.contains("result: passed"), "{text}");
+    let ran = run(&["devices", "--self-test", "--device", "cuda:77"]);
+    assert!(ran.code == Some(1) && ran.err.contains("no device \"cuda:77\""), "{}", ran.err);
+}
+
+#[test]
+#[cfg(all(feature = "demo", feature = "vulkan"))]
+#[ignore = "needs a Vulkan driver"]
+fn the_self_test_compares_a_vulkan_device_with_the_cpu() {
+    let text = succeed(&["devices", "--self-test", "--device", "vulkan:0"]);
+    assert!(text.contains("vulkan:0: ") && text.contains("API version: "), "{text}");
+    assert!(text.contains("result: passed"), "{text}");
+}
+
+#[test]
+#[cfg(feature = "vulkan")]
+#[ignore = "needs a Vulkan driver"]
+fn an_open_vulkan_device_lists_its_features() {
+    let list = json_line(&succeed(&["devices", "-v", "--json"]));
+    let gpu = list.as_array().unwrap().iter().find(|device| device["name"] == "vulkan:0").unwrap();
+    for fact in ["API version", "driver", "lanes of a subgroup", "queue family"] {
+        assert!(gpu["facts"][fact].is_string(), "{fact} in {gpu}");
+    }
+    let features = ["features used", "features not used"].map(|list| &gpu["facts"][list]);
+    assert!(features.iter().any(|list| list.as_str().unwrap().contains("dot")), "{gpu}");
+    assert!(gpu["failure"].is_null() && gpu["programs"]["graphs"].as_u64() > Some(0), "{gpu}");
+    assert!(succeed(&["devices", "-v"]).contains("\n  features not used: "));
+    assert!(!succeed(&["devices"]).contains("features not used"));
 }
 
 #[test]

@@ -190,4 +190,8 @@ fn fit_reports_memory_and_measured_steps() {
     let large = ["fit", tiny(), "--device", "cpu", "--agents", "4096", "--context", "1000000"];
     let large = succeed(&large);
     assert!(large.contains("does not fit: "), "{large}");
+    // Without a device, the ones that could be chosen.
+    let devices = succeed(&["fit", tiny(), "--agents", "1", "--context", "64"]);
+    let list = devices.lines().find(|line| line.starts_with("devices of this machine")).unwrap();
+    assert!(list.contains("cpu"), "{list}");
 }

@@ -171,6 +171,7 @@ mod tests {
             memory_total_bytes: None,
             memory_free_bytes: None,
             gpu: Some(gpu.clone()),
+            facts: Vec::new(),
         };
         let options = ExecOptions::default();
         let of = |gpu: GpuFacts, options: &ExecOptions| {

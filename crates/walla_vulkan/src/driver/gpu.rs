@@ -28,6 +28,7 @@ pub(crate) struct Gpu {
     pub(super) physical: vk::PhysicalDevice,
     pub(crate) name: String,
     pub(crate) driver: String,
+    driver_name: String,
     pub(crate) kind: vk::PhysicalDeviceType,
     pub(crate) api: (u32, u32),
     pub(crate) memory_bytes: u64,
@@ -46,7 +47,7 @@ pub(crate) struct Gpu {
     /// Products of four bytes at once are instructions.
     pub(crate) has_dot_product: bool,
     pub(super) has_priority: bool,
-    /// A required feature that the GPU lacks.
+    /// Required features that the GPU lacks.
     pub(crate) lacks: Option<String>,
     pub(super) extensions: Vec<&'static CStr>,
 }
@@ -62,6 +63,44 @@ impl Gpu {
     pub(crate) fn without(&self, names: &[String]) -> Self {
         let is_without = |name: &str| names.iter().any(|its| its == name);
         Self { has_dot_product: self.has_dot_product && !is_without("dot"), ..self.clone() }
+    }
+
+    /// Properties for troubleshooting, by name.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        let features = [
+            ("dot", self.has_dot_product),
+            ("memory budget", self.has_budget),
+            ("priority", self.has_priority),
+            ("timestamps", self.timestamp_nanos > 0.0),
+        ];
+        let names = |is_used: bool| {
+            let names = features.iter().filter(|(_, used)| *used == is_used).map(|(name, _)| *name);
+            let names: Vec<_> = names.collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let queue = if self.is_compute_only { "without graphics" } else { "with graphics" };
+        use vk::PhysicalDeviceType as Kind;
+        let by_measurement = "if it is measured to be faster than the CPU";
+        let (kind, auto) = match self.kind {
+            Kind::DISCRETE_GPU => ("discrete GPU", "before the CPU"),
+            Kind::INTEGRATED_GPU => ("integrated GPU", by_measurement),
+            Kind::VIRTUAL_GPU => ("virtual GPU", by_measurement),
+            Kind::CPU => ("CPU", "never"),
+            _ => ("unknown", "never"),
+        };
+        let mut facts = vec![
+            ("API version", format!("{}.{}", self.api.0, self.api.1)),
+            ("driver", format!("{} {}", self.driver_name, self.driver)),
+            ("kind", kind.to_owned()),
+            ("chosen by auto", if self.lacks.is_some() { "never" } else { auto }.to_owned()),
+            ("lanes of a subgroup", self.lanes.to_string()),
+            ("queue family", format!("{}, {queue}", self.family)),
+            ("queue priority", if self.has_priority { "low" } else { "the system's" }.to_owned()),
+            ("features used", names(true)),
+            ("features not used", names(false)),
+        ];
+        facts.extend(self.lacks.clone().map(|lacks| ("features missing", lacks)));
+        facts
     }
 }
 
@@ -181,7 +220,6 @@ impl Gpu {
             )
         };
         let name = text(properties.device_name_as_c_str());
-        let driver_name = text(driver.driver_info_as_c_str());
         let api = properties.api_version;
         // SAFETY: as above.
         let extensions = unsafe { instance.enumerate_device_extension_properties(physical) };
@@ -226,8 +264,8 @@ impl Gpu {
         };
         let only = find(&is_only);
         let family = only.or_else(|| find(&|_| true));
-        let lacks = needed.iter().find(|(_, has)| !has).map(|(what, _)| (*what).to_owned());
-        let lacks = lacks.or_else(|| family.is_none().then(|| "a queue for compute".to_owned()));
+        let needed = needed.into_iter().chain([("a queue for compute", family.is_some())]);
+        let lacks: Vec<_> = needed.filter(|(_, has)| !has).map(|(what, _)| what).collect();
         let family = family.unwrap_or_default();
         let bits = families.get(family).map_or(0, |its| its.timestamp_valid_bits);
         // SAFETY: as above.
@@ -248,7 +286,8 @@ impl Gpu {
         Self {
             physical,
             name,
-            driver: driver_name,
+            driver: text(driver.driver_info_as_c_str()),
+            driver_name: text(driver.driver_name_as_c_str()),
             kind: properties.device_type,
             api: (vk::api_version_major(api), vk::api_version_minor(api)),
             memory_bytes: local.map(|(_, heap)| heap.size).unwrap_or_default(),
@@ -266,7 +305,7 @@ impl Gpu {
             timestamp_nanos: if bits >= 36 { properties.limits.timestamp_period } else { 0.0 },
             has_dot_product: its_dot.shader_integer_dot_product != 0,
             has_priority: has(PRIORITY),
-            lacks,
+            lacks: (!lacks.is_empty()).then(|| lacks.join(", ")),
             extensions: used,
         }
     }

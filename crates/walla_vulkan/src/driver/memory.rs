@@ -89,7 +89,8 @@ impl Context {
         Ok(Memory { arena: index, offset, bytes, address: arena.address + offset })
     }
 
-    /// Bytes of the GPU's memory that are free for this process; `None` if the driver does not tell.
+    /// Bytes of the GPU's memory that are free for this process; `None` if the driver does not
+    /// tell.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         self.library.free_bytes(&self.gpu)
     }

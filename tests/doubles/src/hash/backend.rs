@@ -54,6 +54,7 @@ impl HashOptions {
             memory_total_bytes: None,
             memory_free_bytes: None,
             gpu: None,
+            facts: Vec::new(),
         }
     }
 

@@ -202,7 +202,7 @@ pub struct PreArgs {
 /// Device and threads.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
-    /// Device: auto, cpu, cuda:0 (see `walla devices`)
+    /// Device: auto, cpu, cuda:0, vulkan:0 (see `walla devices`)
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Maximum number of CPU threads [default: half of the cores]
@@ -680,9 +680,19 @@ pub struct Devices {
     /// reasons why others are not
     #[arg(short, long)]
     pub verbose: bool,
+    /// Compare each device with the exact kernels of the CPU, and measure it
+    ///
+    /// All types of weights, and the demo model: logits, tokens, draws, steps of 1 and 16 agents;
+    /// memory bandwidth. Takes some seconds. A report of a device that walla was not run on is
+    /// welcome. Fails if a device computes something else.
+    #[arg(long, conflicts_with = "verbose")]
+    pub self_test: bool,
+    /// The device of the self-test [default: all]
+    #[arg(long, value_name = "NAME", requires = "self_test")]
+    pub device: Option<String>,
     #[command(flatten)]
     pub share: ShareArgs,
-    /// One JSON array instead of text
+    /// JSON instead of text
     #[arg(long)]
     pub json: bool,
 }

@@ -1,7 +1,7 @@
 //! `walla bench`: milliseconds per step of N agents in lockstep, against the minimum time of the
 //! memory traffic.
 
-mod bandwidth;
+pub mod bandwidth;
 mod llama;
 pub mod measure;
 mod table;

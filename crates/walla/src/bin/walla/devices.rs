@@ -1,5 +1,7 @@
 //! `walla devices`.
 
+mod self_test;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -14,6 +16,9 @@ use crate::Failure;
 use crate::args::Devices;
 
 pub fn run(arguments: &Devices) -> Result<(), Failure> {
+    if arguments.self_test {
+        return self_test::run(arguments, demo().as_ref());
+    }
     let registry = walla_runtime::default_registry();
     let mut reports = Vec::new();
     for (listed, score) in registry.devices() {
@@ -35,7 +40,7 @@ pub fn run(arguments: &Devices) -> Result<(), Failure> {
         return Ok(());
     }
     for report in &reports {
-        writeln!(out, "{}", report.to_text())?;
+        writeln!(out, "{}", report.to_text(arguments.verbose))?;
     }
     for (name, reason) in registry.absent() {
         writeln!(out, "{name}: none ({reason})")?;
@@ -71,7 +76,7 @@ impl Report {
         Self { calls: Some(calls.to_vec()), programs, failure, ..Self::new(info, score) }
     }
 
-    fn to_text(&self) -> String {
+    fn to_text(&self, is_verbose: bool) -> String {
         let info = &self.info;
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         let mut text = format!("{}: {}, kernels {}", info.name, info.description, info.variant);
@@ -87,6 +92,9 @@ impl Report {
         }
         if let Some(gpu) = &info.gpu {
             describe(&mut text, gpu);
+        }
+        for (name, value) in info.facts.iter().filter(|_| is_verbose) {
+            let _ = write!(text, "\n  {name}: {value}");
         }
         if let Some(calls) = &self.calls {
             let made = calls.iter().filter(|(_, count)| *count > 0);
@@ -112,6 +120,7 @@ impl Report {
                 .map(|(name, count)| ((*name).to_owned(), json!(count)))
                 .collect::<Map<_, _>>()
         });
+        let facts = info.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
         json!({
             "name": info.name,
             "kind": format!("{:?}", info.kind).to_lowercase(),
@@ -122,6 +131,7 @@ impl Report {
             "memory_free_bytes": info.memory_free_bytes,
             "score": self.score,
             "gpu": info.gpu.as_ref().map(gpu_to_json),
+            "facts": facts.collect::<Map<_, _>>(),
             "calls_of_opening": calls,
             "programs": self.programs.as_ref().map(Programs::to_json),
             "failure": self.failure,

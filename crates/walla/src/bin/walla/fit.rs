@@ -37,6 +37,10 @@ pub fn run(arguments: &Fit) -> Result<(), Failure> {
     }
     if arguments.json {
         writeln!(out, "{:#}", Value::Array(reports))?;
+    } else if arguments.device.device == "auto" {
+        let devices = walla_runtime::default_registry().devices();
+        let names: Vec<_> = devices.into_iter().map(|(info, _)| info.name).collect();
+        writeln!(out, "devices of this machine (--device NAME): {}", names.join(", "))?;
     }
     Ok(())
 }

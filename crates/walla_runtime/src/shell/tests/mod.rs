@@ -225,6 +225,7 @@ impl EngineCore for Fake {
                 memory_total_bytes: None,
                 memory_free_bytes: Some(0),
                 gpu: None,
+                facts: Vec::new(),
             },
             memory: MemoryUse::default(),
             fallback_after: None,

@@ -63,6 +63,7 @@ pub(super) fn info() -> DeviceInfo {
         memory_total_bytes: None,
         memory_free_bytes: Some(0),
         gpu: None,
+        facts: Vec::new(),
     }
 }
 

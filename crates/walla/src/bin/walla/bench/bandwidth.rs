@@ -2,13 +2,19 @@
 
 use std::time::Instant;
 
+use walla_device::Device;
+
 use crate::Failure;
 use crate::args::DeviceArgs;
 
 /// Opens the device only for this measurement, so that closing it frees all its memory.
 pub fn measure(device: &DeviceArgs) -> Result<f64, Failure> {
     let registry = walla_runtime::default_registry();
-    let mut device = registry.open(&device.device, &device.open_options())?;
+    of(&mut *registry.open(&device.device, &device.open_options())?)
+}
+
+/// Bytes per second of an open device.
+pub fn of(device: &mut dyn Device) -> Result<f64, Failure> {
     let threads = device.info().threads;
     Ok(match device.read_bytes_per_second()? {
         Some(measured) => measured,

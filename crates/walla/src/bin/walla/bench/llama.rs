@@ -109,6 +109,7 @@ mod tests {
             memory_total_bytes: None,
             memory_free_bytes: None,
             gpu: None,
+            facts: Vec::new(),
         };
         options(&bench, 128, &device).join(" ")
     }
