@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag,
-    CopyDirection, Device, DeviceCounters, DeviceError, DeviceInfo, EventId, GraphId, HostId,
-    LaunchMode, MatrixDesc, MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId,
-    StreamId, StreamPriority, VectorId, WeightSource,
+    CopyDirection, Device, DeviceCounters, DeviceError, DeviceInfo, EventId, GpuContext, GraphId,
+    HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc,
+    RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use walla_types::MAX_PENALTY_WINDOW;
@@ -75,8 +75,13 @@ impl VulkanDevice {
         let transfers = Ring::new(&mut context, &mut shaders)?;
         let cache_ops = Ring::new(&mut context, &mut shaders)?;
         let page_images = Ring::new(&mut context, &mut shaders)?;
+        let mut info = backend::info(ordinal, gpu, context.free_bytes());
+        if options.gpu_context != GpuContext::Separate {
+            let context = "a separate one: Vulkan shares no part of a GPU".to_owned();
+            info.facts.push(("context", context));
+        }
         Ok(Self {
-            info: backend::info(ordinal, gpu, context.free_bytes()),
+            info,
             used: MemoryUse::default(),
             resources: Resources::default(),
             shaders,
