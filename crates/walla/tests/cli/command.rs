@@ -17,6 +17,8 @@ pub use reference_data::data as reference;
 pub fn walla(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_walla"));
     command.args(arguments).env("WALLA_CPU_VARIANT", "scalar").stdin(Stdio::null());
+    // Nothing is left in the user's cache folder.
+    command.env("WALLA_VULKAN_CACHE", "0");
     command
 }
 

@@ -676,8 +676,8 @@ fn contexts() -> clap::builder::RangedI64ValueParser<u32> {
 
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// Open each device: free memory, driver calls, number of programs that are graphs and the
-    /// reasons why others are not
+    /// Open each device: properties, free memory, driver calls, number of programs that are graphs
+    /// and the reasons why others are not
     #[arg(short, long)]
     pub verbose: bool,
     /// Compare each device with the exact kernels of the CPU, and measure it
