@@ -1,5 +1,5 @@
-//! A real GPU is lost while an engine generates, in a separate process. Needs a GPU; with Vulkan any
-//! driver, also one in software.
+//! A real GPU is lost while an engine generates, in a separate process. Needs a GPU; with Vulkan
+//! any driver, also one in software.
 //!
 //! The model is a real one. Along its greedy replies the gap between the best two tokens is larger
 //! than the rounding errors of GPU and CPU, so every reply is the same on both devices.
