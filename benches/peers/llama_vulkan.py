@@ -7,8 +7,8 @@ one before when it sets its inputs, and reading logits at the end waits for the 
 
     compare_llama --device vulkan:0 --llama-batched-bench benches/peers/llama_vulkan.py …
 """
-import argparse
 import json
+import sys
 import time
 
 from cyllama.llama import llama_cpp as llama
@@ -35,42 +35,34 @@ def seconds(context, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("-m", required=True)
-    parser.add_argument("-c", type=int, default=4096)
-    parser.add_argument("-npp", type=int, default=128)
-    parser.add_argument("-ntg", type=int, default=32)
-    parser.add_argument("-npl", default="1")
-    parser.add_argument("-b", type=int, default=2048)
-    parser.add_argument("-ub", type=int, default=512)
-    parser.add_argument("-fa", default="on")
-    arguments, _ = parser.parse_known_args()
-    agents = [int(number) for number in arguments.npl.split(",")]
+    given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+    prompt, steps = int(given["-npp"]), int(given["-ntg"])
+    size = int(given.get("-b", 2048))
+    agents = [int(number) for number in given["-npl"].split(",")]
 
     llama.disable_logging()
     llama.ggml_backend_load_all()
     options = llama.LlamaModelParams()
     options.n_gpu_layers = 999
-    model = llama.LlamaModel(arguments.m, options)
+    model = llama.LlamaModel(given["-m"], options)
     options = llama.LlamaContextParams()
-    options.n_ctx = arguments.c
-    options.n_batch = arguments.b
-    options.n_ubatch = arguments.ub
+    options.n_ctx = int(given["-c"])
+    options.n_batch = size
+    options.n_ubatch = int(given.get("-ub", 512))
     options.n_seq_max = max(agents)
     options.kv_unified = False
-    options.flash_attn_type = 1 if arguments.fa == "on" else 0
+    options.flash_attn_type = 1 if given.get("-fa", "on") == "on" else 0
     context = llama.LlamaContext(model, options)
 
-    prompt, steps = arguments.npp, arguments.ntg
     token = lambda position, sequence: 1000 + (7919 * position + 104729 * sequence) % 20000
     for count in agents:
         whole = [(token(p, s), p, s, p == prompt - 1) for s in range(count) for p in range(prompt)]
         work = [batches([(token(p, s), p, s, True) for s in range(count)], count)[0]
                 for p in range(prompt, prompt + steps)]
         context.kv_cache_clear()
-        seconds(context, batches(whole, arguments.b) + work[:2])
+        seconds(context, batches(whole, size) + work[:2])
         context.kv_cache_clear()
-        t_pp = seconds(context, batches(whole, arguments.b))
+        t_pp = seconds(context, batches(whole, size))
         t_tg = seconds(context, work)
         print(json.dumps({
             "pp": prompt, "tg": steps, "pl": count,

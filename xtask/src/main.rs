@@ -162,12 +162,13 @@ fn features(is_full: bool) -> Result<(), String> {
 }
 
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
-const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,walla/voice,\
+const FEATURES: &str = "walla/cuda,walla/evaluate,walla/pull,walla/remote,walla/voice,walla/vulkan,\
                         walla_cuda/cupti,\
                         bevy_walla/assets,bevy_walla/cuda,bevy_walla/nvtx,bevy_walla/remote,\
-                        bevy_walla/voice,\
-                        walla_examples/cuda,walla_examples/remote,\
+                        bevy_walla/voice,bevy_walla/vulkan,\
+                        walla_examples/cuda,walla_examples/remote,walla_examples/vulkan,\
                         walla_benches/assets,walla_benches/cuda,walla_benches/remote,walla_benches/voice,\
+                        walla_benches/vulkan,\
                         walla_voice/builtin";
 
 /// Runs clippy with warnings as errors.

@@ -66,6 +66,8 @@ fn run(
     };
     rig.write(&mut device, &vec![context; agents as usize], chunk)?;
     rig.upload(&mut device, agents)?;
+    // Clocks rise.
+    device.shader_times(&program, 10 * RUNS)?;
     let times = device.shader_times(&program, RUNS)?;
     let mut rows: Vec<(&ShaderTime, usize, f64)> = Vec::new();
     for time in &times {
@@ -79,7 +81,10 @@ fn run(
         }
     }
     let all: f64 = times.iter().map(|time| time.nanos).sum();
-    println!("{:<12} {:<50} {:>5} {:>9} {:>8} {:>7}", "op", "shader", "runs", "us", "each", "share");
+    println!(
+        "{:<12} {:<50} {:>5} {:>9} {:>8} {:>7}",
+        "op", "shader", "runs", "us", "each", "share"
+    );
     for (time, count, nanos) in rows {
         let op = model.ops.get(time.op).map(|op| format!("{op:?}")).unwrap_or_default();
         let op = op.split('(').next().unwrap_or_default();

@@ -40,11 +40,12 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu, free_bytes: Option<u64>) -> Device
     let (major, minor) = gpu.api;
     let queue = if gpu.is_compute_only { ", queue for compute" } else { "" };
     let dot = if gpu.has_dot_product { ", 8-bit dot products" } else { "" };
+    let matrices = if gpu.has_matrices { ", matrices" } else { "" };
     DeviceInfo {
         name: format!("vulkan:{ordinal}"),
         kind: DeviceKind::Vulkan,
         description: format!("{} ({})", gpu.name, gpu.driver),
-        variant: format!("vulkan {major}.{minor}, {} lanes{dot}{queue}", gpu.lanes),
+        variant: format!("vulkan {major}.{minor}, {} lanes{dot}{matrices}{queue}", gpu.lanes),
         threads: 0,
         memory_total_bytes: Some(gpu.memory_bytes),
         memory_free_bytes: free_bytes,

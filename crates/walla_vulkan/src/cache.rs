@@ -34,9 +34,13 @@ pub(crate) fn kv_code(ty: KvType) -> Option<u32> {
     }
 }
 
+/// Numbers of a cell come in units of this many (`UNIT` of attention.slang).
+const UNIT: u32 = 8;
+
 /// Words of one head's key or value.
 pub(crate) fn cell_words(ty: KvType, head_dim: u32) -> u32 {
-    (head_dim as usize * ty.bytes()).div_ceil(4) as u32
+    let numbers = u64::from(head_dim).next_multiple_of(u64::from(UNIT)) as usize;
+    (numbers * ty.bytes() / 4) as u32
 }
 
 /// The sizes of a cache.
@@ -149,12 +153,10 @@ pub(crate) fn table(cache: &Cache, resources: &Resources) -> Result<Vec<u8>, Dev
     Ok(bytes)
 }
 
-/// Layout of images of a cache. `None` if a head's cell is not a whole number of words.
+/// Layout of images of a cache. `None` if a head's cell is not a whole number of units.
 pub(crate) fn image(desc: &CacheDesc) -> Option<CacheImage> {
     let is_whole = |layer: &CacheLayer| match *layer {
-        CacheLayer::Kv { head_dim, .. } => {
-            (head_dim as usize * desc.kv_type.bytes()).is_multiple_of(4)
-        }
+        CacheLayer::Kv { head_dim, .. } => head_dim.is_multiple_of(UNIT),
         _ => true,
     };
     let mut image = desc

@@ -215,8 +215,7 @@ impl Device for VulkanDevice {
         source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
         let matrix = self.staging.matrix(&mut self.context, desc, source)?;
-        let parts = matrix.factors.iter().flatten().chain([&matrix.weights]);
-        self.used.weight_bytes += parts.map(|memory| memory.bytes() as u64).sum::<u64>();
+        self.used.weight_bytes += matrix.weights.bytes() as u64;
         Ok(MatrixId(add(&mut self.resources.matrices, matrix)))
     }
 

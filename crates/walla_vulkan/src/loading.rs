@@ -3,7 +3,7 @@
 use walla_device::{DeviceError, MatrixDesc, WeightSource};
 
 use crate::driver::{Context, Memory, Place};
-use crate::repack::{BLOCK, Kind, Row};
+use crate::repack::{BLOCK, Kind, Row, positions};
 use crate::resources::Matrix;
 
 /// Bytes of the host memory that copies pass through.
@@ -56,19 +56,16 @@ impl Staging {
             let why = format!("{name} has {} bytes, expected {bytes:?}", source.bytes());
             return Err(DeviceError::Invalid(why));
         }
-        let blocks = width / BLOCK;
+        let blocks = positions(width / BLOCK);
         let words = if kind.is_quantized() { blocks * kind.words() } else { row_bytes / 4 };
         // Shaders count words with 32 bits.
         if height.saturating_mul(words) > u32::MAX as usize {
             return Err(unsupported());
         }
-        let weights = context.allocate(name, height * words * 4, Place::Device)?;
-        let factors = if kind.is_quantized() {
-            let of_blocks = context.allocate(name, height * blocks * 4, Place::Device)?;
-            Some([of_blocks, context.allocate(name, height * 4, Place::Device)?])
-        } else {
-            None
-        };
+        let is_quantized = kind.is_quantized();
+        let words_of_row = words + if is_quantized { blocks + 1 } else { 0 };
+        let weights = context.allocate(name, height * words_of_row * 4, Place::Device)?;
+        let (of_blocks, of_rows) = (height * words * 4, height * (words + blocks) * 4);
         // Whole rows, so that a part is at most the staging memory.
         let rows_of_part = (STAGING_BYTES / (words.max(1) * 4)).clamp(1, height.max(1));
         let mut buffer = Vec::new();
@@ -76,10 +73,10 @@ impl Staging {
             let count = rows_of_part.min(height - first);
             let range = first * row_bytes..(first + count) * row_bytes;
             let bytes = source.read(range, &mut buffer)?;
-            let Some([of_blocks, of_rows]) = &factors else {
+            if !is_quantized {
                 self.copy(context, bytes, (&weights, first * row_bytes))?;
                 continue;
-            };
+            }
             let mut packed = vec![0_u32; count * words];
             let mut block_factors = vec![0_u32; count * blocks];
             let mut scales = vec![0.0_f32; count];
@@ -90,9 +87,9 @@ impl Staging {
             }
             let cast = |words: &[u32]| bytemuck::cast_slice::<_, u8>(words).to_vec();
             self.copy(context, &cast(&packed), (&weights, first * words * 4))?;
-            self.copy(context, &cast(&block_factors), (of_blocks, first * blocks * 4))?;
-            self.copy(context, bytemuck::cast_slice(&scales), (of_rows, first * 4))?;
+            self.copy(context, &cast(&block_factors), (&weights, of_blocks + first * blocks * 4))?;
+            self.copy(context, bytemuck::cast_slice(&scales), (&weights, of_rows + first * 4))?;
         }
-        Ok(Matrix { name: name.to_owned(), kind, rows, cols, usage, weights, factors })
+        Ok(Matrix { name: name.to_owned(), kind, rows, cols, usage, weights })
     }
 }

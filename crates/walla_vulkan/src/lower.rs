@@ -8,12 +8,13 @@ mod recurrent;
 mod workspace;
 
 use bytemuck::Pod;
+use walla_device::step::StepHeader;
 use walla_device::{DeviceError, Linear, MatrixId, Norm, Op, Program, Slot, VectorId, op};
 use walla_types::Activation;
 
 use crate::driver::{Clock, Context, Dispatch};
 use crate::params::{self, Address};
-use crate::repack::BLOCK;
+use crate::repack::{BLOCK, Kind, positions};
 use crate::resources::{Matrix, Resources, unknown};
 use crate::shaders::Shaders;
 
@@ -22,6 +23,22 @@ pub(crate) use self::workspace::Workspace;
 
 /// Rows of W in a workgroup of a product.
 const PRODUCT_ROWS: u32 = 16;
+/// Workgroups of a row of `pack` have this many numbers.
+const PACK_NUMBERS: u32 = 512;
+/// Largest row that products pack themselves (`NORM_MAX`).
+const NORM_MAX: u32 = 8192;
+/// Matrices with more rows would pack it too often.
+const NORM_ROWS_MAX: u32 = 1 << 15;
+/// Flags of products (product_params.slang).
+const FLAG_ADDS: u32 = 1;
+const FLAG_BY_OUTPUT: u32 = 2;
+const FLAG_ACTIVATION: u32 = 4;
+/// Matrix units are used for more rows of x than this.
+const MATRIX_ROWS_MIN: u32 = 8;
+/// Rows of x of the largest workgroup of matrix units.
+const TILE_ROWS: usize = 32;
+/// Matrices of a dispatch of products.
+const MAX_PARTS: usize = 3;
 
 /// A lowered program.
 pub(crate) struct Lowered {
@@ -42,6 +59,40 @@ struct Input {
     plain: Address,
     width: u32,
     by_output: bool,
+    /// One row that products pack themselves, in place of the packed one.
+    norm: Option<RawRow>,
+}
+
+/// A row of f32 numbers and its norm.
+#[derive(Clone, Copy, Debug)]
+struct RawRow {
+    x: Address,
+    weight: Address,
+    eps: f32,
+}
+
+/// Rows that a product or attention writes as the input of the next op's product.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    /// The slot of the rows.
+    slot: Slot,
+    input: Input,
+}
+
+/// How products are computed.
+#[derive(Clone, Debug)]
+struct Shape {
+    /// The shader, with `?` for the kind.
+    name: String,
+    /// Rows of W in a workgroup, and workgroups for the rows of x.
+    rows: u32,
+    groups: u32,
+}
+
+impl Shape {
+    fn shader(&self, kind: Kind) -> String {
+        self.name.replace('?', &format!("{kind:?}"))
+    }
 }
 
 /// Where the rows of a product go.
@@ -64,12 +115,23 @@ struct Source {
     by_output: bool,
     /// Rows for each row of the step.
     multiple: u32,
+    /// Products may pack a single row themselves.
+    by_products: bool,
 }
 
 impl Source {
     /// Rows of a slot or an area.
     fn of(x: Address, width: u32, norm: Option<Norm>) -> Self {
-        Self { x, width, stride: width, norm, gate: None, by_output: false, multiple: 1 }
+        Self {
+            x,
+            width,
+            stride: width,
+            norm,
+            gate: None,
+            by_output: false,
+            multiple: 1,
+            by_products: true,
+        }
     }
 }
 
@@ -85,6 +147,8 @@ pub(crate) struct Lowering<'a> {
     names: Vec<(usize, String)>,
     /// Index of the op.
     op: usize,
+    /// Rows that the op before has packed for this one.
+    packed: Option<Packed>,
     constants: Vec<u8>,
     /// The program's struct.
     head: Address,
@@ -108,6 +172,7 @@ impl<'a> Lowering<'a> {
             dispatches: Vec::new(),
             names: Vec::new(),
             op: 0,
+            packed: None,
             constants: Vec::new(),
             head: 0,
         }
@@ -231,7 +296,7 @@ impl Lowering<'_> {
         let pipeline = self.shaders.get(self.context, shader)?;
         let push = bytemuck::bytes_of(push).to_vec();
         self.names.push((self.op, shader.to_owned()));
-        self.dispatches.push(Dispatch { pipeline, groups, push });
+        self.dispatches.push(Dispatch { pipeline, groups, push, waits: true });
         Ok(())
     }
 
@@ -251,9 +316,11 @@ impl Lowering<'_> {
         norm.map_or(Ok((0, 0.0)), |norm| Ok((self.vector("norm", norm.weight, width)?, norm.eps)))
     }
 
-    /// Rows of f32 numbers, for the widest use of an area.
+    /// Rows of f32 numbers, for the widest use of an area; whole tiles of them, which matrix units
+    /// read.
     fn area(&mut self, area: Area, width: u32) -> Address {
-        self.workspace.at(area, 4 * self.program.max_rows as usize * width as usize)
+        let rows = self.program.max_rows as usize;
+        self.workspace.at(area, 4 * rows.next_multiple_of(TILE_ROWS) * width as usize)
     }
 
     fn embed(&mut self, op: &op::Embed) -> Result<(), DeviceError> {
@@ -263,7 +330,7 @@ impl Lowering<'_> {
             return Err(DeviceError::Invalid(format!("{} is not to be looked up", matrix.name)));
         }
         same("columns of the table", matrix.cols, width)?;
-        let [factors, scales] = factors(matrix);
+        let [factors, scales] = matrix.factors();
         let push = params::Embed {
             program: self.head,
             weights: matrix.weights.address(),
@@ -280,19 +347,29 @@ impl Lowering<'_> {
 
     /// Packs rows for products with these matrices.
     fn pack(&mut self, source: &Source, matrices: &[MatrixId]) -> Result<Input, DeviceError> {
-        let Source { x, width, stride, norm, gate, by_output, multiple } = *source;
+        let Source { x, width, stride, norm, gate, by_output, multiple, by_products } = *source;
         let (mut is_packed, mut is_plain) = (false, false);
         for matrix in matrices {
             let is_quantized = self.resources.matrix(*matrix)?.kind.is_quantized();
             is_packed |= is_quantized;
             is_plain |= !is_quantized;
         }
-        let blocks = width / BLOCK as u32;
+        let rows = if by_output { self.program.max_outputs } else { self.program.max_rows };
+        let heights = matrices.iter().map(|matrix| self.rows_of(*matrix));
+        let is_small = heights.sum::<Result<u32, _>>()? <= NORM_ROWS_MAX;
+        if let Some(norm) =
+            norm.filter(|_| by_products && rows == 1 && !is_plain && width <= NORM_MAX && is_small)
+        {
+            let (weight, eps) = self.norm(Some(norm), width)?;
+            let norm = Some(RawRow { x, weight, eps });
+            return Ok(Input { words: 0, factors: 0, plain: 0, width, by_output, norm });
+        }
+        let blocks = positions(width as usize / BLOCK) as u32;
         let mut area = |is_needed: bool, area: Area, words: u32| match is_needed {
             true => self.area(area, words * multiple),
             false => 0,
         };
-        let words = area(is_packed, Area::Words, width.div_ceil(4));
+        let words = area(is_packed, Area::Words, 8 * blocks);
         let factors = area(is_packed, Area::Factors, 2 * blocks);
         let plain = area(is_plain, Area::Plain, width);
         let (norm, eps) = self.norm(norm, width)?;
@@ -312,9 +389,8 @@ impl Lowering<'_> {
             by_output: u32::from(by_output),
             multiple,
         };
-        let rows = if by_output { self.program.max_outputs } else { self.program.max_rows };
-        self.dispatch("pack", [rows * multiple, 1, 1], &push)?;
-        Ok(Input { words, factors, plain, width, by_output })
+        self.dispatch("pack", [rows * multiple, width.div_ceil(PACK_NUMBERS), 1], &push)?;
+        Ok(Input { words, factors, plain, width, by_output, norm: None })
     }
 
     /// A product of packed rows.
@@ -324,66 +400,187 @@ impl Lowering<'_> {
         input: &Input,
         target: &Target,
     ) -> Result<(), DeviceError> {
+        self.products(&[(*linear, target.out)], input, target)
+    }
+
+    /// Products of the same rows with matrices, each to its own address.
+    fn products(
+        &mut self,
+        linears: &[(Linear, Address)],
+        input: &Input,
+        target: &Target,
+    ) -> Result<(), DeviceError> {
+        let mut rest = linears;
+        while let Some((first, out)) = rest.first() {
+            let kind = self.multiplied(first, input)?.kind;
+            if !kind.is_quantized() {
+                self.product_float(first, input, &Target { out: *out, ..*target })?;
+                rest = &rest[1..];
+                continue;
+            }
+            let mut count = 0;
+            for (linear, _) in rest.iter().take(MAX_PARTS) {
+                if self.multiplied(linear, input)?.kind != kind {
+                    break;
+                }
+                count += 1;
+            }
+            let (same, others) = rest.split_at(count);
+            let is_first = rest.len() == linears.len();
+            rest = others;
+            self.product_quantized(same, input, target)?;
+            // The others do not wait for each other.
+            if let Some(dispatch) = self.dispatches.last_mut().filter(|_| !is_first) {
+                dispatch.waits = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// The matrix of a product with these rows.
+    fn multiplied(&self, linear: &Linear, input: &Input) -> Result<&Matrix, DeviceError> {
         let matrix = self.resources.matrix(linear.matrix)?;
         if !matrix.usage.multiply {
             return Err(DeviceError::Invalid(format!("{} is not to be multiplied", matrix.name)));
         }
         same("columns of a matrix", matrix.cols, input.width)?;
-        let bias = match linear.bias {
-            Some(bias) => self.vector("bias", bias, matrix.rows)?,
-            None => 0,
+        Ok(matrix)
+    }
+
+    fn bias(&self, linear: &Linear, rows: u32) -> Result<Address, DeviceError> {
+        linear.bias.map_or(Ok(0), |bias| self.vector("bias", bias, rows))
+    }
+
+    /// Most rows of the input.
+    fn rows_of_input(&self, input: &Input) -> u32 {
+        if input.by_output { self.program.max_outputs } else { self.program.max_rows }
+    }
+
+    fn product_float(
+        &mut self,
+        linear: &Linear,
+        input: &Input,
+        target: &Target,
+    ) -> Result<(), DeviceError> {
+        let matrix = self.resources.matrix(linear.matrix)?;
+        let rows = self.rows_of_input(input);
+        let columns = columns_for(rows);
+        let groups = [matrix.rows.div_ceil(PRODUCT_ROWS), rows.div_ceil(columns), 1];
+        let push = params::ProductFloat {
+            program: self.head,
+            weights: matrix.weights.address(),
+            bias: self.bias(linear, matrix.rows)?,
+            x: input.plain,
+            out: target.out,
+            kind: matrix.kind as u32,
+            rows: matrix.rows,
+            cols: matrix.cols,
+            stride: target.stride,
+            adds: u32::from(target.adds.is_some()),
+            sum_scale: target.adds.unwrap_or(1.0),
+            by_output: u32::from(input.by_output),
+            reserved: 0,
         };
-        let rows_of_x =
-            if input.by_output { self.program.max_outputs } else { self.program.max_rows };
-        let columns = match rows_of_x {
-            1 => 1,
-            2 => 2,
-            3..=4 => 4,
-            _ => 8,
+        self.dispatch(&format!("product_float COLUMNS={columns}"), groups, &push)
+    }
+
+    /// Products with matrices of one quantised kind.
+    fn product_quantized(
+        &mut self,
+        linears: &[(Linear, Address)],
+        input: &Input,
+        target: &Target,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape_for(input, false);
+        let (mut push, kind) = self.product_params(linears, input)?;
+        push.stride = target.stride;
+        push.flags |= if target.adds.is_some() { FLAG_ADDS } else { 0 };
+        push.sum_scale = target.adds.unwrap_or(1.0);
+        let groups = push.rows.iter().map(|rows| rows.div_ceil(shape.rows)).sum();
+        self.dispatch(&shape.shader(kind), [groups, shape.groups, 1], &push)
+    }
+
+    /// The parameters of products with these rows, and the kind of the matrices.
+    fn product_params(
+        &mut self,
+        linears: &[(Linear, Address)],
+        input: &Input,
+    ) -> Result<(params::Product, Kind), DeviceError> {
+        let step = self.resources.buffer(self.program.step)?.address();
+        let count = if input.by_output {
+            std::mem::offset_of!(StepHeader, outputs)
+        } else {
+            std::mem::offset_of!(StepHeader, rows)
         };
-        let groups = [matrix.rows.div_ceil(PRODUCT_ROWS), rows_of_x.div_ceil(columns), 1];
-        let Target { out, stride, adds } = *target;
-        let (sum_scale, adds) = (adds.unwrap_or(1.0), u32::from(adds.is_some()));
-        let by_output = u32::from(input.by_output);
-        let (program, weights, rows) = (self.head, matrix.weights.address(), matrix.rows);
-        if !matrix.kind.is_quantized() {
-            let push = params::ProductFloat {
-                program,
-                weights,
-                bias,
-                x: input.plain,
-                out,
-                kind: matrix.kind as u32,
-                rows,
-                cols: matrix.cols,
-                stride,
-                adds,
-                sum_scale,
-                by_output,
-                reserved: 0,
-            };
-            return self.dispatch(&format!("product_float COLUMNS={columns}"), groups, &push);
-        }
-        let [factors, scales] = factors(matrix);
-        let push = params::Product {
-            program,
-            weights,
-            factors,
-            scales,
-            bias,
+        let mut push = params::Product {
+            count: step + count as u64,
             x: input.words,
             x_factors: input.factors,
-            out,
-            rows,
-            blocks: matrix.cols / BLOCK as u32,
-            stride,
-            adds,
-            sum_scale,
-            by_output,
+            blocks: input.width / BLOCK as u32,
+            ..bytemuck::Zeroable::zeroed()
         };
-        let dot = u32::from(self.context.gpu().has_dot_product);
-        let shader = format!("product KIND=KIND_{:?} COLUMNS={columns} DOT={dot}", matrix.kind);
-        self.dispatch(&shader, groups, &push)
+        if let Some(norm) = input.norm {
+            (push.x, push.x_factors, push.eps) = (norm.x, norm.weight, norm.eps);
+            if input.by_output {
+                push.flags = FLAG_BY_OUTPUT;
+                push.bias[2] = step + self.program.layout.outputs_offset() as u64;
+            }
+        }
+        let mut kind = Kind::Q8;
+        for (index, (linear, out)) in linears.iter().enumerate() {
+            let matrix = self.resources.matrix(linear.matrix)?;
+            push.weights[index] = matrix.weights.address();
+            push.out[index] = *out;
+            if linear.bias.is_some() {
+                push.bias[index] = self.bias(linear, matrix.rows)?;
+            }
+            push.rows[index] = matrix.rows;
+            kind = matrix.kind;
+        }
+        Ok((push, kind))
+    }
+
+    /// The shader and the grid for products with these rows; with `gate`, of two matrices.
+    fn shape_for(&self, input: &Input, gate: bool) -> Shape {
+        let rows = self.rows_of_input(input);
+        let gpu = self.context.gpu();
+        let gate_code = u32::from(gate);
+        if gpu.has_matrices && rows > MATRIX_ROWS_MIN {
+            let tiles = rows.div_ceil(16).next_power_of_two().min(2);
+            let name = format!("product_matrix KIND=KIND_? TILES={tiles} GATE={gate_code}");
+            let of_group = 32;
+            return Shape { name, rows: of_group, groups: rows.div_ceil(16 * tiles) };
+        }
+        let columns = columns_for(rows);
+        let dot = u32::from(gpu.has_dot_product);
+        if input.norm.is_some() {
+            let name = format!("product_norm KIND=KIND_? DOT={dot} GATE={gate_code}");
+            return Shape { name, rows: PRODUCT_ROWS * if gate { 2 } else { 1 }, groups: rows };
+        }
+        let name = format!("product KIND=KIND_? COLUMNS={columns} DOT={dot} GATE={gate_code}");
+        let of_group = PRODUCT_ROWS * if gate || columns >= 4 { 2 } else { 1 };
+        Shape { name, rows: of_group, groups: rows.div_ceil(columns) }
+    }
+
+    /// Areas for packed rows of a slot, if the next op's product is all that reads them.
+    fn packed_for_next(&mut self, slot: Slot, width: u32) -> Option<Packed> {
+        let Some(Op::Project(next)) = self.program.ops.get(self.op + 1) else { return None };
+        let matrix = self.resources.matrix(next.linear.matrix).ok()?;
+        let is_only = self.program.ops.iter().enumerate().all(|(index, op)| {
+            !reads(op, slot)
+                || matches!(op, Op::Project(_)) && index > 0 && {
+                    writes(&self.program.ops[index - 1], slot)
+                }
+        });
+        if next.y != slot || !matrix.kind.is_quantized() || !is_only || !width.is_multiple_of(32) {
+            return None;
+        }
+        let blocks = positions(width as usize / BLOCK) as u32;
+        let words = self.area(Area::OutWords, 8 * blocks);
+        let factors = self.area(Area::OutFactors, 2 * blocks);
+        let input = Input { words, factors, plain: 0, width, by_output: false, norm: None };
+        self.packed = Some(Packed { slot, input });
+        self.packed
     }
 
     fn rows_of(&self, matrix: MatrixId) -> Result<u32, DeviceError> {
@@ -394,8 +591,10 @@ impl Lowering<'_> {
         let (x, width) = self.slot(op.x)?;
         let (y, y_width) = self.slot(op.y)?;
         same("rows of a matrix", self.rows_of(op.linear.matrix)?, width)?;
-        let source = Source::of(y, y_width, None);
-        let input = self.pack(&source, &[op.linear.matrix])?;
+        let input = match self.packed.take().filter(|its| its.slot == op.y) {
+            Some(packed) => packed.input,
+            None => self.pack(&Source::of(y, y_width, None), &[op.linear.matrix])?,
+        };
         self.added(op, &input, (x, width))
     }
 
@@ -438,9 +637,43 @@ impl Lowering<'_> {
     }
 }
 
-/// Factors of blocks and of rows; zeros of a matrix of floats.
-fn factors(matrix: &Matrix) -> [Address; 2] {
-    matrix.factors.as_ref().map_or([0; 2], |both| both.map(|memory| memory.address()))
+/// Whether an op reads a slot that it does not write.
+fn reads(op: &Op, slot: Slot) -> bool {
+    let read = match op {
+        Op::Embed(_) | Op::Sample => [None; 2],
+        Op::Qkv(op) => [Some(op.x), None],
+        Op::Attention(op) => [Some(op.q), None],
+        Op::Project(op) => [Some(op.y), Some(op.x)],
+        Op::GateUp(op) => [Some(op.x), None],
+        Op::ShortConv(op) => [Some(op.x), None],
+        Op::Gate(op) => [Some(op.x), Some(op.y)],
+        Op::Experts(op) => [Some(op.x), None],
+        Op::LayerInputs(op) => [Some(op.x), None],
+        Op::GateInput(op) => [Some(op.x), Some(op.e)],
+        Op::Head(op) => [Some(op.x), None],
+        Op::Hidden(op) => [Some(op.x), None],
+        Op::DeltaNet(op) => [Some(op.x), None],
+    };
+    read.contains(&Some(slot))
+}
+
+/// Whether an op fills a slot that the next op projects.
+fn writes(op: &Op, slot: Slot) -> bool {
+    match op {
+        Op::Attention(op) => op.out == slot,
+        Op::GateUp(op) => op.h == slot,
+        _ => false,
+    }
+}
+
+/// Rows of x that share a read of the weights.
+fn columns_for(rows: u32) -> u32 {
+    match rows {
+        1 => 1,
+        2 => 2,
+        3..=4 => 4,
+        _ => 8,
+    }
 }
 
 /// Code of an activation in `kernels/vulkan/common.slang`.

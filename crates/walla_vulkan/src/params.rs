@@ -63,21 +63,19 @@ structs! {
         multiple: u32,
     }
 
-    struct Product, 88 bytes {
-        program: Address,
-        weights: Address,
-        factors: Address,
-        scales: Address,
-        bias: Address,
+    struct Product, 128 bytes {
+        count: Address,
         x: Address,
         x_factors: Address,
-        out: Address,
-        rows: u32,
+        weights: [Address; 3],
+        out: [Address; 3],
+        bias: [Address; 3],
+        rows: [u32; 3],
         blocks: u32,
         stride: u32,
-        adds: u32,
+        flags: u32,
         sum_scale: f32,
-        by_output: u32,
+        eps: f32,
     }
 
     struct ProductFloat, 72 bytes {
@@ -134,12 +132,14 @@ structs! {
         reserved: u32,
     }
 
-    struct Attention, 64 bytes {
+    struct Attention, 80 bytes {
         program: Address,
         kv: Address,
         q: Address,
         out: Address,
         partials: Address,
+        words: Address,
+        factors: Address,
         heads: u32,
         window: u32,
         scale: f32,
@@ -148,10 +148,12 @@ structs! {
         period: u32,
     }
 
-    struct AttentionSum, 40 bytes {
+    struct AttentionSum, 56 bytes {
         program: Address,
         partials: Address,
         out: Address,
+        words: Address,
+        factors: Address,
         heads: u32,
         dim: u32,
         window: u32,

@@ -1,9 +1,9 @@
 //! Weight matrices in the layout that the shaders read: `kernels/vulkan/weight.slang` has the table
 //! of kinds.
 //!
-//! A block has 32 numbers of a row: some words of integers, and a word with two f16 factors, which
-//! are stored in separate tables. Factors are the file's times a power of two for each row, so
-//! that the largest uses f16's upper range.
+//! A block has 32 numbers of a row: some words of integers, and a word with two f16 factors in a
+//! separate table. Rows are divided into segments. Factors are the file's times a power of two for
+//! each row, so that the largest uses f16's upper range.
 
 use half::f16;
 use walla_types::TensorType;
@@ -11,6 +11,13 @@ use walla_types::blocks::{self, MAX_BLOCK_ELEMENTS};
 
 /// Numbers of a block.
 pub(crate) const BLOCK: usize = 32;
+/// Segments of a row.
+const SEGMENTS: usize = 8;
+
+/// Places for the blocks of a row: equally many in each segment.
+pub(crate) fn positions(blocks: usize) -> usize {
+    blocks.next_multiple_of(SEGMENTS)
+}
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,8 +65,9 @@ impl Kind {
     }
 }
 
-/// A block as integers and factors. Q4 and Q5: number = first * code + second. Q6: codes minus 32
-/// times the first factor, for the last 16 numbers the second. Q8: signed bytes times the first.
+/// A block as integers and factors. Q4 and Q5: number = first * code + second. Q6: number =
+/// 4 * code * first, for the last 16 numbers second; codes are signed, of six bits. Q8: number =
+/// code * first; codes are signed.
 struct Block {
     codes: [u8; BLOCK],
     factors: [f32; 2],
@@ -67,9 +75,9 @@ struct Block {
 
 /// A repacked row.
 pub(crate) struct Row<'a> {
-    /// `[blocks, words]`
+    /// Of all positions, as in `kernels/vulkan/weight.slang`. Zeros before.
     pub(crate) words: &'a mut [u32],
-    /// `[blocks]`: two f16 numbers.
+    /// `[positions]`: two f16 numbers. Zeros before.
     pub(crate) factors: &'a mut [u32],
     /// File value = stored value times this.
     pub(crate) scale: &'a mut f32,
@@ -88,10 +96,19 @@ impl Row<'_> {
         let largest = factors.fold(0.0, |largest: f32, factor| largest.max(factor.abs()));
         let stored = power_for(largest);
         *self.scale = 1.0 / stored;
-        let outs = self.words.chunks_exact_mut(kind.words()).zip(self.factors.iter_mut());
-        for (block, (words, factors)) in found.iter().zip(outs) {
-            *factors = rounded(kind, block, stored);
-            put_codes(kind, &block.codes, words);
+        let positions = self.factors.len();
+        let of_segment = positions / SEGMENTS;
+        let first = if kind == Kind::Q8 { 8 } else { 4 };
+        let further = kind.words() - first;
+        for (index, block) in found.iter().enumerate() {
+            let position = index % of_segment * SEGMENTS + index / of_segment;
+            self.factors[position] = rounded(kind, block, stored);
+            let mut words = [0; BLOCK];
+            put_codes(kind, &block.codes, &mut words[..kind.words()]);
+            let at = first * position;
+            self.words[at..at + first].copy_from_slice(&words[..first]);
+            let at = first * positions + further * position;
+            self.words[at..at + further].copy_from_slice(&words[first..first + further]);
         }
     }
 }
@@ -160,8 +177,8 @@ fn blocks_of(ty: TensorType, kind: Kind, bytes: &[u8], out: &mut Vec<Block>) {
         let integers = |excess: i32| codes.map(|code| (blocks::integer(ty, code) + excess) as u8);
         out.push(match (kind, ty) {
             (Kind::Q6, _) => {
-                let factors = [2 * group, 2 * group + 1].map(scale);
-                Block { codes: integers(32), factors }
+                let factors = [2 * group, 2 * group + 1].map(|sub| 0.25 * scale(sub));
+                Block { codes: integers(64).map(|code| code & 63), factors }
             }
             (Kind::Q8, _) => Block { codes: integers(0), factors: [scale(group), 0.0] },
             (_, TensorType::Mxfp4) => {

@@ -9,7 +9,8 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use crate::driver::Memory;
-use crate::repack::Kind;
+use crate::params::Address;
+use crate::repack::{BLOCK, Kind, positions};
 
 /// A repacked matrix.
 #[derive(Debug)]
@@ -19,9 +20,20 @@ pub(crate) struct Matrix {
     pub(crate) rows: u32,
     pub(crate) cols: u32,
     pub(crate) usage: MatrixUse,
+    /// Of a quantised one with factors of blocks and scales of rows behind the words.
     pub(crate) weights: Memory,
-    /// Factors of blocks, and of rows, of a quantised one.
-    pub(crate) factors: Option<[Memory; 2]>,
+}
+
+impl Matrix {
+    /// Addresses of the factors of blocks and of rows; zeros of a matrix of floats.
+    pub(crate) fn factors(&self) -> [Address; 2] {
+        if !self.kind.is_quantized() {
+            return [0; 2];
+        }
+        let (rows, positions) = (self.rows as usize, positions(self.cols as usize / BLOCK));
+        let blocks = self.weights.address() + (rows * positions * self.kind.words() * 4) as u64;
+        [blocks, blocks + (rows * positions * 4) as u64]
+    }
 }
 
 /// A vector of f32.

@@ -123,7 +123,7 @@ impl<W: Work> Ring<W> {
         for slot in 0..W::SLOTS {
             let address = memory.address() + (slot * size_of::<W>()) as u64;
             let push = address.to_le_bytes().to_vec();
-            let dispatch = Dispatch { pipeline, groups: [W::GROUPS, 1, 1], push };
+            let dispatch = Dispatch { pipeline, groups: [W::GROUPS, 1, 1], push, waits: true };
             slots.push((context.record(&[dispatch], None)?, 0));
         }
         Ok(Self { memory, slots, next: 0, work: PhantomData })

@@ -32,9 +32,10 @@ fn cache_ops_match_the_oracle() {
             let tolerance = match kv_type {
                 KvType::F32 => 2e-4,
                 KvType::F16 => 5e-3,
-                _ => 2e-2,
+                // Sums in another order round some numbers of a cell to the next of 8 bits.
+                _ => 4e-2,
             };
-            assert!(distance < tolerance, "{what}: {distance:.2e}");
+            assert!(distance < tolerance, "{kv_type:?}, {what}: {distance:.2e}");
             assert_eq!(a.rows[0].token, b.rows[0].token, "{what}");
         };
         compare(&mut rigs, penalized(Piece::new(0, 0, &text[..50])), "prompt");

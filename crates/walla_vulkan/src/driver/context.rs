@@ -78,7 +78,13 @@ impl Context {
         let mut its_12 = vk::PhysicalDeviceVulkan12Features::default()
             .buffer_device_address(true)
             .timeline_semaphore(true)
-            .scalar_block_layout(true);
+            .scalar_block_layout(true)
+            .shader_int8(gpu.has_matrices)
+            .storage_buffer8_bit_access(gpu.has_matrices)
+            .vulkan_memory_model(gpu.has_matrices)
+            .vulkan_memory_model_device_scope(gpu.has_matrices);
+        let mut its_matrices =
+            vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
         let mut its_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
             .shader_integer_dot_product(true);
         let mut its_sync =
@@ -91,6 +97,9 @@ impl Context {
             .enabled_features(&features)
             .push_next(&mut its_12)
             .push_next(&mut its_sync);
+        if gpu.has_matrices {
+            info = info.push_next(&mut its_matrices);
+        }
         if gpu.has_dot_product {
             info = info.push_next(&mut its_dot);
         }
@@ -121,7 +130,7 @@ impl Context {
         let kept = cache_file.as_mut().and_then(CacheFile::read).unwrap_or_default();
         let info = vk::PipelineCacheCreateInfo::default().initial_data(&kept);
         // SAFETY: the data is none, or this driver's for this GPU, as its header and its checksum
-        // say.
+        // show.
         let cache = unsafe { device.create_pipeline_cache(&info, None) };
         let cache = cache.map_err(|error| failed("vkCreatePipelineCache", error))?;
         // SAFETY: the GPU is the instance's.

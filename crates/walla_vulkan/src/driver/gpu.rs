@@ -12,6 +12,7 @@ const PORTABILITY: &CStr = ash::khr::portability_subset::NAME;
 const PRIORITY: &CStr = ash::khr::global_priority::NAME;
 const DOT_PRODUCT: &CStr = ash::khr::shader_integer_dot_product::NAME;
 const SYNCHRONIZATION: &CStr = ash::khr::synchronization2::NAME;
+const MATRICES: &CStr = ash::khr::cooperative_matrix::NAME;
 /// Needs no enabling: it is a question to the driver.
 const BUDGET: &CStr = ash::ext::memory_budget::NAME;
 
@@ -32,7 +33,7 @@ pub(crate) struct Gpu {
     pub(crate) kind: vk::PhysicalDeviceType,
     pub(crate) api: (u32, u32),
     pub(crate) memory_bytes: u64,
-    /// Index of the largest heap of the device, and whether the driver tells its budget.
+    /// Index of the largest heap of the device, and whether the driver reports its budget.
     heap: usize,
     has_budget: bool,
     /// Names the driver's cache of pipelines.
@@ -46,6 +47,8 @@ pub(crate) struct Gpu {
     pub(crate) timestamp_nanos: f32,
     /// Products of four bytes at once are instructions.
     pub(crate) has_dot_product: bool,
+    /// Matrix units multiply tiles of signed bytes, in subgroups of 32 lanes.
+    pub(crate) has_matrices: bool,
     pub(super) has_priority: bool,
     /// Required features that the GPU lacks.
     pub(crate) lacks: Option<String>,
@@ -62,13 +65,21 @@ impl Gpu {
     /// The GPU without the features of these names.
     pub(crate) fn without(&self, names: &[String]) -> Self {
         let is_without = |name: &str| names.iter().any(|its| its == name);
-        Self { has_dot_product: self.has_dot_product && !is_without("dot"), ..self.clone() }
+        let used = self.extensions.iter().copied();
+        let extensions = used.filter(|name| *name != MATRICES || !is_without("matrices"));
+        Self {
+            extensions: extensions.collect(),
+            has_dot_product: self.has_dot_product && !is_without("dot"),
+            has_matrices: self.has_matrices && !is_without("matrices"),
+            ..self.clone()
+        }
     }
 
     /// Properties for troubleshooting, by name.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let features = [
             ("dot", self.has_dot_product),
+            ("matrices", self.has_matrices),
             ("memory budget", self.has_budget),
             ("priority", self.has_priority),
             ("timestamps", self.timestamp_nanos > 0.0),
@@ -120,7 +131,7 @@ impl Library {
     }
 
     /// Bytes of the GPU's memory that this process may still allocate, as the driver sees it now.
-    /// `None` if it does not tell.
+    /// `None` if it is not reported.
     pub(crate) fn free_bytes(&self, gpu: &Gpu) -> Option<u64> {
         if !gpu.has_budget {
             return None;
@@ -166,7 +177,7 @@ impl Library {
         // SAFETY: the instance is valid.
         let devices = unsafe { instance.enumerate_physical_devices() };
         let devices = devices.map_err(|error| format!("no list of Vulkan devices: {error}"))?;
-        let gpus = devices.into_iter().map(|device| Gpu::of(&instance, device)).collect();
+        let gpus = devices.into_iter().map(|device| Gpu::of(&entry, &instance, device)).collect();
         Ok(Self { _entry: entry, instance, gpus })
     }
 }
@@ -204,7 +215,7 @@ fn load() -> Result<ash::Entry, String> {
 }
 
 impl Gpu {
-    fn of(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Self {
+    fn of(entry: &ash::Entry, instance: &ash::Instance, physical: vk::PhysicalDevice) -> Self {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
@@ -231,6 +242,10 @@ impl Gpu {
         let mut its_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
         let mut its_sync = vk::PhysicalDeviceSynchronization2Features::default();
         let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut its_12);
+        let mut its_matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        if has(MATRICES) {
+            features = features.push_next(&mut its_matrices);
+        }
         if is_13 || has(DOT_PRODUCT) {
             features = features.push_next(&mut its_dot);
         }
@@ -240,6 +255,15 @@ impl Gpu {
         // SAFETY: only structs of versions and extensions that the device has are chained.
         unsafe { instance.get_physical_device_features2(physical, &mut features) };
         let has_int64 = features.features.shader_int64 != 0;
+        let has_matrices = its_matrices.cooperative_matrix != 0
+            && its_12.shader_int8 != 0
+            && its_12.storage_buffer8_bit_access != 0
+            && its_12.vulkan_memory_model != 0
+            && its_12.vulkan_memory_model_device_scope != 0
+            && subgroup.subgroup_size == 32
+            && properties.limits.max_compute_work_group_invocations >= 256
+            && properties.limits.max_compute_shared_memory_size >= 48 << 10
+            && has_byte_tiles(entry, instance, physical);
         let operations = vk::SubgroupFeatureFlags::BASIC | vk::SubgroupFeatureFlags::SHUFFLE;
         let needed = [
             ("Vulkan 1.2", api >= vk::API_VERSION_1_2),
@@ -253,6 +277,10 @@ impl Gpu {
             (
                 "workgroups of 128 threads",
                 properties.limits.max_compute_work_group_invocations >= 128,
+            ),
+            (
+                "32 KiB of shared memory",
+                properties.limits.max_compute_shared_memory_size >= 32 << 10,
             ),
         ];
         // SAFETY: as above.
@@ -283,6 +311,9 @@ impl Gpu {
         if !is_13 {
             used.extend([DOT_PRODUCT, SYNCHRONIZATION].into_iter().filter(|name| has(name)));
         }
+        if has_matrices {
+            used.push(MATRICES);
+        }
         Self {
             physical,
             name,
@@ -304,9 +335,28 @@ impl Gpu {
             is_compute_only: only.is_some(),
             timestamp_nanos: if bits >= 36 { properties.limits.timestamp_period } else { 0.0 },
             has_dot_product: its_dot.shader_integer_dot_product != 0,
+            has_matrices,
             has_priority: has(PRIORITY),
             lacks: (!lacks.is_empty()).then(|| lacks.join(", ")),
             extensions: used,
         }
     }
+}
+
+/// Whether matrix units multiply tiles of 16 x 32 signed bytes by tiles of 32 x 16.
+fn has_byte_tiles(
+    entry: &ash::Entry,
+    instance: &ash::Instance,
+    physical: vk::PhysicalDevice,
+) -> bool {
+    let functions = ash::khr::cooperative_matrix::Instance::new(entry, instance);
+    // SAFETY: the device is the instance's, and has the extension.
+    let found = unsafe { functions.get_physical_device_cooperative_matrix_properties(physical) };
+    let (bytes, integers) = (vk::ComponentTypeKHR::SINT8, vk::ComponentTypeKHR::SINT32);
+    found.unwrap_or_default().iter().any(|its| {
+        (its.m_size, its.n_size, its.k_size) == (16, 16, 32)
+            && (its.a_type, its.b_type) == (bytes, bytes)
+            && (its.c_type, its.result_type) == (integers, integers)
+            && its.scope == vk::ScopeKHR::SUBGROUP
+    })
 }

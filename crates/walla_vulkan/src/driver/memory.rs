@@ -90,7 +90,7 @@ impl Context {
     }
 
     /// Bytes of the GPU's memory that are free for this process; `None` if the driver does not
-    /// tell.
+    /// report it.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         self.library.free_bytes(&self.gpu)
     }

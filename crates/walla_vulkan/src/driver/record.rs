@@ -20,6 +20,8 @@ pub(crate) struct Dispatch {
     pub(crate) pipeline: Pipeline,
     pub(crate) groups: [u32; 3],
     pub(crate) push: Vec<u8>,
+    /// It reads results of the dispatch before.
+    pub(crate) waits: bool,
 }
 
 /// Timestamps of a program's begin and end: a pool of queries, and device memory for two numbers.
@@ -141,6 +143,21 @@ impl Context {
         unsafe { self.device.cmd_pipeline_barrier2(buffer, &info) };
     }
 
+    /// Makes results of shaders visible to the next ones. Other caches keep their content, so it is
+    /// cheaper than [`barrier`](Self::barrier).
+    fn barrier_of_shaders(&self, buffer: vk::CommandBuffer) {
+        let (write, read) =
+            (vk::AccessFlags2::SHADER_STORAGE_WRITE, vk::AccessFlags2::SHADER_STORAGE_READ);
+        let barrier = [vk::MemoryBarrier2::default()
+            .src_stage_mask(vk::PipelineStageFlags2::COMPUTE_SHADER)
+            .src_access_mask(write)
+            .dst_stage_mask(vk::PipelineStageFlags2::COMPUTE_SHADER)
+            .dst_access_mask(read | write)];
+        let info = vk::DependencyInfo::default().memory_barriers(&barrier);
+        // SAFETY: the buffer is being recorded.
+        unsafe { self.device.cmd_pipeline_barrier2(buffer, &info) };
+    }
+
     fn end(&mut self, buffer: vk::CommandBuffer) -> Result<Commands, DeviceError> {
         let all = vk::PipelineStageFlags2::ALL_COMMANDS;
         self.barrier(buffer, all, vk::PipelineStageFlags2::HOST);
@@ -166,8 +183,8 @@ impl Context {
             self.timestamp(buffer, clock.pool, 0);
         }
         for (index, dispatch) in dispatches.iter().enumerate() {
-            if index > 0 {
-                self.barrier(buffer, compute, compute);
+            if index > 0 && dispatch.waits {
+                self.barrier_of_shaders(buffer);
             }
             if let Some(clock) = clock.filter(|_| index + 1 == dispatches.len()) {
                 self.timestamp(buffer, clock.pool, 1);
@@ -195,12 +212,11 @@ impl Context {
             return Err(DeviceError::Unsupported { device: self.gpu.name.clone(), what });
         }
         let pool = self.queries(count)?;
-        let compute = vk::PipelineStageFlags2::COMPUTE_SHADER;
         let buffer = self.begin()?;
         // SAFETY: the pool has this many queries.
         unsafe { self.device.cmd_reset_query_pool(buffer, pool, 0, count) };
         for (query, dispatch) in (0..).zip(dispatches) {
-            self.barrier(buffer, compute, compute);
+            self.barrier_of_shaders(buffer);
             self.timestamp(buffer, pool, query);
             self.dispatch(buffer, dispatch);
         }

@@ -9,7 +9,7 @@ use crate::cache::kv_params;
 use crate::params;
 
 /// Cells of a span, and query heads of a workgroup (`SPAN`, `HEADS` of attention.slang).
-const SPAN: u32 = 512;
+const SPAN: u32 = 256;
 const HEADS: u32 = 8;
 /// Largest head of attention (`HEAD_MAX`).
 const HEAD_MAX: u32 = 512;
@@ -34,13 +34,13 @@ impl Lowering<'_> {
         let input = self.pack(&source, &matrices)?;
         let stride = q_width + op.keys.map_or(0, |_| 2 * kv_width);
         let products = self.area(Area::Products, stride);
-        let target =
-            |first: u32| Target { out: products + u64::from(first) * 4, stride, adds: None };
-        self.product(&op.query, &input, &target(0))?;
+        let mut linears = vec![(op.query, products)];
         if let Some(keys) = &op.keys {
-            self.product(&keys.key, &input, &target(q_width))?;
-            self.product(&keys.value, &input, &target(q_width + kv_width))?;
+            let of_keys = products + u64::from(q_width) * 4;
+            linears.push((keys.key, of_keys));
+            linears.push((keys.value, of_keys + u64::from(kv_width) * 4));
         }
+        self.products(&linears, &input, &Target { out: products, stride, adds: None })?;
         let kv = self.kv(op.layer, op.shape)?;
         let (key_norm, value_norm) =
             op.keys.as_ref().map_or((None, None), |keys| (keys.key_norm, keys.value_norm));
@@ -112,13 +112,23 @@ impl Lowering<'_> {
             _ => self.area(Area::Partials, heads * spans * (head_dim + 2)),
         };
         let (program, window) = (self.head, op.window.unwrap_or(0));
-        let groups = kv_heads * (heads / kv_heads).div_ceil(HEADS);
+        let group = heads / kv_heads;
+        let heads_of_group = group.next_power_of_two().min(HEADS);
+        let groups = kv_heads * group.div_ceil(heads_of_group);
+        let packed = match head_dim.is_multiple_of(32) {
+            true => self.packed_for_next(op.out, out_width),
+            false => None,
+        };
+        let (words, factors) = packed.map_or((0, 0), |its| (its.input.words, its.input.factors));
+        let out = if packed.is_some() { 0 } else { out };
         let push = params::Attention {
             program,
             kv,
             q,
             out,
             partials,
+            words,
+            factors,
             heads,
             window,
             scale: op.scale,
@@ -126,12 +136,24 @@ impl Lowering<'_> {
             slope: growth.map_or(0.0, |its| its.slope),
             period: growth.map_or(0, |its| its.period_tokens),
         };
-        self.dispatch("attention", [rows, groups, spans], &push)?;
+        let ty = self.resources.cache(self.program.cache)?.desc.kv_type;
+        let shader = format!("attention TYPE=KV_{ty:?} HEADS={heads_of_group}");
+        self.dispatch(&shader, [rows, groups, spans], &push)?;
         if spans == 1 {
             return Ok(());
         }
         let dim = head_dim;
-        let push = params::AttentionSum { program, partials, out, heads, dim, window, spans };
+        let push = params::AttentionSum {
+            program,
+            partials,
+            out,
+            words,
+            factors,
+            heads,
+            dim,
+            window,
+            spans,
+        };
         self.dispatch("attention_sum", [rows, heads, 1], &push)
     }
 }

@@ -4,7 +4,7 @@ use walla_device::{DeviceError, Linear, MatrixId, op};
 use walla_types::ExpertScore;
 
 use super::workspace::Area;
-use super::{Input, Lowering, PRODUCT_ROWS, Source, Target, factors, same};
+use super::{Input, Lowering, PRODUCT_ROWS, Source, Target, same};
 use crate::params::{self, Address};
 use crate::repack::Kind;
 
@@ -27,7 +27,7 @@ impl Lowering<'_> {
         ] {
             same(what, self.rows_of(matrix)?, rows)?;
         }
-        let source = Source::of(x, width, Some(op.norm));
+        let source = Source { by_products: false, ..Source::of(x, width, Some(op.norm)) };
         let input = self.pack(&source, &[op.router, op.gate, op.up])?;
         let router = Linear { matrix: op.router, bias: None };
         let products = self.area(Area::Products, experts);
@@ -79,7 +79,7 @@ impl Lowering<'_> {
         if !matrix.usage.multiply {
             return Err(DeviceError::Invalid(format!("{} is not to be multiplied", matrix.name)));
         }
-        let [factors, scales] = factors(matrix);
+        let [factors, scales] = matrix.factors();
         let is_quantized = matrix.kind.is_quantized();
         let push = params::ExpertsProduct {
             program: self.head,

@@ -4,7 +4,7 @@ use walla_device::{DeviceError, op};
 use walla_types::Activation;
 
 use super::workspace::Area;
-use super::{Lowering, Source, Target, code, factors, same};
+use super::{FLAG_ACTIVATION, Input, Lowering, Source, Target, code, same};
 use crate::params::{self, Address};
 use crate::repack::BLOCK;
 
@@ -18,11 +18,35 @@ impl Lowering<'_> {
         let norm = Some(op.norm);
         let source = Source::of(x, width, norm);
         let input = self.pack(&source, &[op.gate.matrix, op.up.matrix])?;
+        let kinds =
+            [self.multiplied(&op.gate, &input)?.kind, self.multiplied(&op.up, &input)?.kind];
+        if kinds[0].is_quantized() && kinds[0] == kinds[1] {
+            return self.gate_up_at_once(op, &input, (h, hidden));
+        }
         let gate = self.area(Area::Products, hidden);
         let target = |out| Target { out, stride: hidden, adds: None };
         self.product(&op.gate, &input, &target(gate))?;
         self.product(&op.up, &input, &target(h))?;
         self.gate_rows((gate, hidden), (h, hidden), (h, hidden), op.activation)
+    }
+
+    /// Both products, and their product, in one dispatch.
+    fn gate_up_at_once(
+        &mut self,
+        op: &op::GateUp,
+        input: &Input,
+        (h, hidden): (Address, u32),
+    ) -> Result<(), DeviceError> {
+        let packed = self.packed_for_next(op.h, hidden);
+        let out = if packed.is_some() { 0 } else { h };
+        let shape = self.shape_for(input, true);
+        let (mut push, kind) = self.product_params(&[(op.gate, out), (op.up, 0)], input)?;
+        push.stride = hidden;
+        push.flags |= code(op.activation) * FLAG_ACTIVATION;
+        push.out[1] = packed.map_or(0, |its| its.input.words);
+        push.out[2] = packed.map_or(0, |its| its.input.factors);
+        let groups = [hidden.div_ceil(shape.rows), shape.groups, 1];
+        self.dispatch(&shape.shader(kind), groups, &push)
     }
 
     pub(super) fn gate(&mut self, op: &op::Gate) -> Result<(), DeviceError> {
@@ -82,7 +106,7 @@ impl Lowering<'_> {
         if !table.usage.gather || !part.is_multiple_of(whole) {
             return Err(self.unsupported(format!("{} in parts of {part}", table.name)));
         }
-        let [factors, scales] = factors(table);
+        let [factors, scales] = table.factors();
         let layers = numbers / part;
         let push = params::LayerInputs {
             program: self.head,

@@ -5,12 +5,14 @@ use walla_device::{DeviceError, op};
 use walla_types::MAX_CANDIDATES;
 
 use super::workspace::Area;
-use super::{Lowering, Source, Target, same};
+use super::{Lowering, PACK_NUMBERS, Source, Target, same};
 use crate::params;
 
 /// Tokens of a chunk of the sampler, and sizes of its structs (sample.slang). Sums of parts of
 /// probabilities of more tokens would not fit into 32 bits.
 const CHUNK: u32 = 1024;
+/// Chunks of a workgroup that reads the bins.
+const BIN_CHUNKS: u32 = 2;
 const MAX_VOCAB: u32 = 1 << 19;
 const CHUNK_STATS_BYTES: usize = 32;
 const CANDIDATE_BYTES: usize = 8;
@@ -66,7 +68,7 @@ impl Lowering<'_> {
             by_output: 1,
             multiple: 1,
         };
-        self.dispatch("pack", [self.program.max_outputs, 1, 1], &push)
+        self.dispatch("pack", [self.program.max_outputs, width.div_ceil(PACK_NUMBERS), 1], &push)
     }
 
     pub(super) fn sample(&mut self) -> Result<(), DeviceError> {
@@ -99,12 +101,13 @@ impl Lowering<'_> {
         };
         let sample = self.constant(&params);
         let outputs = self.program.max_outputs;
+        let wide = chunks.div_ceil(BIN_CHUNKS);
         for (shader, chunks, cut) in [
             ("sample_scan", chunks, 0),
-            ("sample_bins", chunks, 0),
-            ("sample_list", chunks, 0),
+            ("sample_bins", wide, 0),
+            ("sample_list", wide, 0),
             ("sample_limit", 1, 0),
-            ("sample_list", chunks, 1),
+            ("sample_list", wide, 1),
             ("sample_limit", 1, 1),
             ("sample_choose", chunks, 0),
             ("sample_draw", 1, 0),

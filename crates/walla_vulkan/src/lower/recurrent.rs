@@ -33,11 +33,12 @@ impl Lowering<'_> {
         let input = self.pack(&source, &matrices)?;
         let stride = 3 * width;
         let products = self.area(Area::Products, stride);
+        let mut linears = Vec::new();
         for (first, linear) in (0..).zip(&op.input) {
             same("rows of a matrix", self.rows_of(linear.matrix)?, width)?;
-            let out = products + u64::from(first * width) * 4;
-            self.product(linear, &input, &Target { out, stride, adds: None })?;
+            linears.push((*linear, products + u64::from(first * width) * 4));
         }
+        self.products(&linears, &input, &Target { out: products, stride, adds: None })?;
         let (program, taps) = (self.head, op.taps);
         let push = params::ShortConv { program, products, kernel, state, out, width, taps };
         let groups = [width.div_ceil(128), self.program.max_rows, 1];
@@ -62,13 +63,13 @@ impl Lowering<'_> {
         let input = self.pack(&source, &linears.map(|linear| linear.matrix))?;
         let stride = channels + 2 * heads;
         let products = self.area(Area::Products, stride);
-        let mut first = 0;
+        let (mut first, mut all) = (0, Vec::new());
         for (linear, rows) in linears.into_iter().zip([channels, heads, heads]) {
             same("rows of a matrix", self.rows_of(linear.matrix)?, rows)?;
-            let out = products + u64::from(first) * 4;
-            self.product(linear, &input, &Target { out, stride, adds: None })?;
+            all.push((*linear, products + u64::from(first) * 4));
             first += rows;
         }
+        self.products(&all, &input, &Target { out: products, stride, adds: None })?;
         let convolved = self.area(Area::Convolved, channels);
         let (program, max_rows) = (self.head, self.program.max_rows);
         let push = params::DeltaConv {

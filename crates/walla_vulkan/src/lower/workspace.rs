@@ -11,6 +11,9 @@ pub(super) enum Area {
     Words,
     Factors,
     Plain,
+    /// Packed rows that one op writes for the next one, and their factors.
+    OutWords,
+    OutFactors,
     /// Spans of attention.
     Partials,
     /// Of mixtures of experts: choices, and products of each of them.
