@@ -339,19 +339,25 @@ async fn a_closed_connection_with_unread_bytes_cancels_its_reply() {
     let body = body.to_string();
     for is_streamed in [false, true] {
         let body = body.replace("400,", if is_streamed { "400,\"stream\":true," } else { "400," });
-        let before = local.stats().tokens;
-        let stream = send(port, &(head(body.len()) + &body + "POST /v1/chat")).await;
-        let start = Instant::now();
-        // On a busy machine the reply may be over before this task sees it.
-        while local.stats().agents_active == 0 && local.stats().tokens == before {
-            assert!(start.elapsed() < TIMEOUT, "no reply");
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        // On a busy machine a whole reply may be generated before the server sees the end of its
+        // connection: then again.
+        let mut was_cancelled = false;
+        for _ in 0..20 {
+            let before = local.stats().tokens;
+            let stream = send(port, &(head(body.len()) + &body + "POST /v1/chat")).await;
+            let start = Instant::now();
+            while local.stats().agents_active == 0 && local.stats().tokens == before {
+                assert!(start.elapsed() < TIMEOUT, "no reply");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            drop(stream);
+            wait_for_silence(&local).await;
+            was_cancelled = local.stats().tokens - before < 400;
+            if was_cancelled {
+                break;
+            }
         }
-        let tokens = local.stats().tokens;
-        drop(stream);
-        wait_for_silence(&local).await;
-        let tokens = local.stats().tokens - tokens;
-        assert!(tokens < 400, "the whole reply was generated");
+        assert!(was_cancelled, "every reply was generated to its end");
     }
 }
 
