@@ -111,6 +111,14 @@ impl Differences {
         self.numbers += other.numbers;
     }
 
+    /// Accepts a near-tie: the regret of a model in the list counts as none if it is below its gap.
+    pub fn accept_near_tie(&mut self, model: &OracleModel, ties: &[(&str, f64)]) {
+        let tie = ties.iter().find(|(name, _)| *name == model.name);
+        if tie.is_some_and(|(_, gap)| self.max_regret < *gap) {
+            self.max_regret = 0.0;
+        }
+    }
+
     /// Root mean square.
     #[must_use]
     pub fn rms(&self) -> f64 {
@@ -276,6 +284,23 @@ impl OracleModel {
     ) -> Evaluator {
         let file = Gguf::open(&self.path).expect("the file is valid");
         evaluator(&file, device, sequences, context_tokens, rows, kv_type)
+    }
+
+    /// Whether the model has a tensor of such a type.
+    ///
+    /// # Panics
+    /// If the reference lists no types.
+    #[must_use]
+    pub fn has_types(&self, is_wanted: fn(&str) -> bool) -> bool {
+        let types = self.json["tensor_types"].as_object().expect("types are listed");
+        types.keys().any(|name| is_wanted(name))
+    }
+
+    /// The class of an engine that rounds the input of quantised products to 8 bits, as llama.cpp
+    /// does, and keys and values to f16.
+    #[must_use]
+    pub fn class_of_rounding(&self) -> Class {
+        if self.has_types(|name| name.starts_with('Q')) { Class::Rounded } else { Class::Half }
     }
 
     /// Whether a device has all kinds of ops of the model.

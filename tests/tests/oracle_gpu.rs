@@ -31,11 +31,6 @@ fn models(gpu: Open) -> impl Iterator<Item = OracleModel> {
     oracle_models().into_iter().filter(move |model| model.runs_on(&*gpu))
 }
 
-fn has_types(model: &OracleModel, is_wanted: fn(&str) -> bool) -> bool {
-    let types = model.json["tensor_types"].as_object().expect("types are listed");
-    types.keys().any(|name| is_wanted(name))
-}
-
 /// Factors on the limits of a model's class, for its largest difference and for the rms: see
 /// `benches/results/cuda-oracle.md`.
 ///
@@ -46,7 +41,7 @@ fn has_types(model: &OracleModel, is_wanted: fn(&str) -> bool) -> bool {
 /// sensitive row. A recurrent model also keeps the errors of earlier rows in its state.
 fn times_the_limits(model: &OracleModel) -> (f64, f64) {
     let is_recurrent = model.json["arch"].as_str().is_some_and(|its| its == "qwen35");
-    match has_types(model, |name| matches!(name, "Q4_K" | "Q5_K")) {
+    match model.has_types(|name| matches!(name, "Q4_K" | "Q5_K")) {
         true if is_recurrent => (3.0, 1.5),
         true => (3.0, 1.3),
         false => (1.0, 1.0),
@@ -58,7 +53,7 @@ type ClassOf = fn(&OracleModel) -> (Class, (f64, f64));
 
 /// The best two logits of one row of these models are so close that rounding to 8 bits exchanges
 /// them: up to 2.2 times the rms of all errors, which is below half of its limit. The CPU's kernels
-/// with 8-bit products exchange those of two of the models (`engine/oracle_cpu.rs`).
+/// with 8-bit products exchange the logits of two of the models (`engine/oracle_cpu.rs`).
 const NEAR_TIES: [(&str, f64); 3] =
     [("mistral3-q8_0", 0.082), ("qwen35-q8_0", 0.0934), ("qwen3moe-q4_k_m", 0.14)];
 
@@ -70,8 +65,7 @@ fn class_on_cuda(model: &OracleModel) -> (Class, (f64, f64)) {
 /// Rows of x are rounded to 8 bits for products with quantised weights, as in llama.cpp, and the
 /// factors of these weights to f16; keys and values are rounded to f16.
 fn class_on_vulkan(model: &OracleModel) -> (Class, (f64, f64)) {
-    let is_quantized = has_types(model, |name| name.starts_with('Q'));
-    (if is_quantized { Class::Rounded } else { Class::Half }, (1.0, 1.0))
+    (model.class_of_rounding(), (1.0, 1.0))
 }
 
 /// Prints the differences of each model over all of its sequences.
@@ -83,11 +77,8 @@ fn assert_all_within(gpu: Open, class_of: ClassOf) {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
             for (how, mut differences) in model.compare_all(&mut evaluator, &sequences) {
-                let tie = NEAR_TIES.iter().find(|(name, _)| *name == model.name);
-                if class == Class::Rounded
-                    && tie.is_some_and(|(_, gap)| differences.max_regret < *gap)
-                {
-                    differences.max_regret = 0.0;
+                if class == Class::Rounded {
+                    differences.accept_near_tie(&model, &NEAR_TIES);
                 }
                 beyond.extend(model.within(class, times, &differences, &how).err());
                 all.add_all(&differences);

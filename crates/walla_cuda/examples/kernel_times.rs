@@ -14,46 +14,31 @@
 
 mod shapes;
 
+use walla_cuda::CudaBackend;
 use walla_cuda::timing::{KernelOfProgram, Method, Timing, TimingOptions};
-use walla_cuda::{CudaBackend, CudaDevice};
-use walla_device::{Device, GraphId, HeadShape, KvType, Op, OpenOptions, Phase, Program, StreamId};
+use walla_device::{Device, HeadShape, Op, OpenOptions};
 
-use self::shapes::{PAGE_TOKENS, Result, Rig, SHAPES, Shape, layout, model, pages_of};
+use self::shapes::{Case, Result};
 
 fn main() -> Result<()> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     if wanted.is_empty() {
         wanted.push("llama-3.2-1b:q4_k_m".to_owned());
     }
-    for item in wanted {
-        let mut parts = item.split(':');
-        let name = parts.next().unwrap_or_default();
-        let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
-        let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
-        let rows = parts.next().unwrap_or("1");
-        let (agents, chunk) = rows.split_once('x').unwrap_or((rows, "1"));
-        let (agents, chunk): (u32, u32) = (agents.parse()?, chunk.parse()?);
-        let context = parts.next().map_or(Ok(128), str::parse)?;
-        if !(1..=64).contains(&agents) || !(1..=512).contains(&(agents * chunk)) {
-            return Err("expected 1 to 64 agents and 512 rows at most".into());
-        }
-        if context + 1 < chunk {
-            return Err("the context is shorter than the prompt's tokens".into());
-        }
-        run(shape, mixture, agents, chunk, context)?;
-    }
-    Ok(())
+    wanted.iter().try_for_each(|item| run(&Case::parse(item)?))
 }
 
-fn run(shape: &Shape, mixture: &str, agents: u32, chunk: u32, context: u32) -> Result<()> {
+fn run(case: &Case<'_>) -> Result<()> {
+    let Case { shape, mixture, agents, chunk, context } = *case;
     let backend = CudaBackend::from_env();
     let options = OpenOptions::default();
     // A separate device, because the memory that the measurement reads stays allocated.
     let measured = backend.open_gpu("cuda:0", &options)?.read_bytes_per_second()?;
     let bytes_per_second = measured.ok_or("no measurement")?;
     let mut device = backend.open_gpu("cuda:0", &options)?;
-    let Prepared { stream, graph, ops, weight_bytes } =
-        prepare(&mut device, shape, mixture, (agents, chunk), context)?;
+    let (model, rig, program) = case.load(&mut device)?;
+    let (stream, ops, weight_bytes) = (rig.stream, names(&model.ops), model.weight_bytes);
+    let graph = device.prepare(vec![program])?.first().ok_or("nothing was prepared")?.graph;
     println!(
         "{} {mixture}, {agents} agents, {chunk} tokens each, context {context}: {:.3} GB of weights, {:.0} GB/s measured",
         shape.name,
@@ -81,42 +66,6 @@ fn run(shape: &Shape, mixture: &str, agents: u32, chunk: u32, context: u32) -> R
     let page_bytes = 4 * u64::from(kv_heads * head_dim) * u64::from(context * agents);
     table(&device.kernels_of(graph)?, &ops, &cupti, page_bytes, bytes_per_second);
     Ok(())
-}
-
-/// A model ready for decode.
-struct Prepared {
-    stream: StreamId,
-    graph: GraphId,
-    /// Names of the program's ops.
-    ops: Vec<&'static str>,
-    weight_bytes: u64,
-}
-
-/// Creates a model with random weights and its program, and uploads a step.
-fn prepare(
-    device: &mut CudaDevice,
-    shape: &Shape,
-    mixture: &str,
-    (agents, chunk): (u32, u32),
-    context: u32,
-) -> Result<Prepared> {
-    let model = model(device, shape, mixture)?;
-    let layout = layout(64.max(agents * chunk), context);
-    let pages = agents * pages_of(context);
-    let rig = Rig::new(device, layout, (&model.layers, pages, KvType::F16), shape.vocab)?;
-    let sizes = (agents * chunk, context + PAGE_TOKENS, shape.vocab);
-    let program = Program {
-        phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
-        pure_decode: chunk == 1,
-        max_outputs: agents,
-        ..rig.program(sizes, &model.slots, &model.ops)
-    };
-    let prepared = device.prepare(vec![program])?;
-    rig.write(device, &vec![context; agents as usize], chunk)?;
-    rig.upload(device, agents)?;
-    let graph = prepared.first().ok_or("nothing was prepared")?.graph;
-    let (ops, weight_bytes) = (names(&model.ops), model.weight_bytes);
-    Ok(Prepared { stream: rig.stream, graph, ops, weight_bytes })
 }
 
 /// Names of ops.

@@ -37,7 +37,7 @@ pub trait Backend: Send + Sync {
     fn score(&self, info: &DeviceInfo) -> i32;
 
     /// Whether `auto` measures a device with a negative score, and chooses it if it is clearly
-    /// faster than the CPU: integrated GPUs, of which many are not. Default: no.
+    /// faster than the CPU. For integrated GPUs: many are slower. Default: no.
     fn is_measured(&self, _info: &DeviceInfo) -> bool {
         false
     }

@@ -10,8 +10,8 @@ use walla_types::environment::{self, CPU_VARIANT};
 /// Settings of devices are taken from the environment:
 /// `WALLA_CPU_VARIANT` selects the CPU kernels. A name that is unknown, or whose kernels this
 /// machine cannot run, logs a warning, and the best kernels are used. With the feature `cuda`, the
-/// variables `WALLA_CUDA_…` apply (`walla_cuda::CudaBackend::from_env`); with `vulkan`, those of
-/// `walla_vulkan::VulkanBackend::from_env`.
+/// variables `WALLA_CUDA_…` apply (`walla_cuda::CudaBackend::from_env`); with `vulkan`, the
+/// variables `WALLA_VULKAN_…` (`walla_vulkan::VulkanBackend::from_env`).
 #[must_use]
 pub fn default_registry() -> Registry {
     let variant = environment::cpu_variant().and_then(|name| variant_named(&name));

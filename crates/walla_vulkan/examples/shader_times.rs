@@ -9,10 +9,10 @@
 #[path = "../../walla_cuda/examples/shapes/mod.rs"]
 mod shapes;
 
-use walla_device::{OpenOptions, Phase, Program};
+use walla_device::OpenOptions;
 use walla_vulkan::{ShaderTime, VulkanBackend};
 
-use self::shapes::{PAGE_TOKENS, Result, Rig, SHAPES, Shape, layout, model, pages_of};
+use self::shapes::{Case, Result};
 
 const RUNS: usize = 50;
 
@@ -26,46 +26,15 @@ fn main() -> Result<()> {
     if wanted.is_empty() {
         wanted.push("llama-3.2-1b:q4_k_m".to_owned());
     }
-    for item in wanted {
-        let mut parts = item.split(':');
-        let name = parts.next().unwrap_or_default();
-        let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
-        let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
-        let rows = parts.next().unwrap_or("1");
-        let (agents, chunk) = rows.split_once('x').unwrap_or((rows, "1"));
-        let (agents, chunk): (u32, u32) = (agents.parse()?, chunk.parse()?);
-        let context = parts.next().map_or(Ok(128), str::parse)?;
-        if context + 1 < chunk {
-            return Err("the context is shorter than the prompt's tokens".into());
-        }
+    wanted.iter().try_for_each(|item| {
         println!("{item}");
-        run(&device, (shape, mixture), (agents, chunk), context)?;
-    }
-    Ok(())
+        run(&device, &Case::parse(item)?)
+    })
 }
 
-fn run(
-    device: &str,
-    (shape, mixture): (&Shape, &str),
-    (agents, chunk): (u32, u32),
-    context: u32,
-) -> Result<()> {
-    let options = OpenOptions::default();
-    let mut device = VulkanBackend::from_env().open_gpu(device, &options)?;
-    let model = model(&mut device, shape, mixture)?;
-    let layout = layout(64.max(agents * chunk), context);
-    let pages = agents * pages_of(context);
-    let kv = walla_device::KvType::F16;
-    let rig = Rig::new(&mut device, layout, (&model.layers, pages, kv), shape.vocab)?;
-    let sizes = (agents * chunk, context + PAGE_TOKENS, shape.vocab);
-    let program = Program {
-        phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
-        pure_decode: chunk == 1,
-        max_outputs: agents,
-        ..rig.program(sizes, &model.slots, &model.ops)
-    };
-    rig.write(&mut device, &vec![context; agents as usize], chunk)?;
-    rig.upload(&mut device, agents)?;
+fn run(device: &str, case: &Case<'_>) -> Result<()> {
+    let mut device = VulkanBackend::from_env().open_gpu(device, &OpenOptions::default())?;
+    let (model, _, program) = case.load(&mut device)?;
     // Clocks rise.
     device.shader_times(&program, 10 * RUNS)?;
     let times = device.shader_times(&program, RUNS)?;

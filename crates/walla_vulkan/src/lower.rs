@@ -35,6 +35,8 @@ const FLAG_BY_OUTPUT: u32 = 2;
 const FLAG_ACTIVATION: u32 = 4;
 /// Matrix units are used for more rows of x than this.
 const MATRIX_ROWS_MIN: u32 = 8;
+/// Rows of W of a workgroup of matrix units.
+const MATRIX_GROUP: u32 = 32;
 /// Rows of x of the largest workgroup of matrix units.
 const TILE_ROWS: usize = 32;
 /// Matrices of a dispatch of products.
@@ -323,6 +325,13 @@ impl Lowering<'_> {
         self.workspace.at(area, 4 * rows.next_multiple_of(TILE_ROWS) * width as usize)
     }
 
+    /// Areas for the words and factors of packed rows, `multiple` for each row of the step.
+    fn packed_areas(&mut self, areas: [Area; 2], width: u32, multiple: u32) -> [Address; 2] {
+        let blocks = positions(width as usize / BLOCK) as u32;
+        let [words, factors] = areas;
+        [self.area(words, 8 * blocks * multiple), self.area(factors, 2 * blocks * multiple)]
+    }
+
     fn embed(&mut self, op: &op::Embed) -> Result<(), DeviceError> {
         let matrix = self.resources.matrix(op.table)?;
         let (x, width) = self.slot(op.x)?;
@@ -364,14 +373,11 @@ impl Lowering<'_> {
             let norm = Some(RawRow { x, weight, eps });
             return Ok(Input { words: 0, factors: 0, plain: 0, width, by_output, norm });
         }
-        let blocks = positions(width as usize / BLOCK) as u32;
-        let mut area = |is_needed: bool, area: Area, words: u32| match is_needed {
-            true => self.area(area, words * multiple),
-            false => 0,
+        let [words, factors] = match is_packed {
+            true => self.packed_areas([Area::Words, Area::Factors], width, multiple),
+            false => [0; 2],
         };
-        let words = area(is_packed, Area::Words, 8 * blocks);
-        let factors = area(is_packed, Area::Factors, 2 * blocks);
-        let plain = area(is_plain, Area::Plain, width);
+        let plain = if is_plain { self.area(Area::Plain, width * multiple) } else { 0 };
         let (norm, eps) = self.norm(norm, width)?;
         let (gate, activation) = gate.map_or((0, 0), |(gate, its)| (gate, code(its)));
         let push = params::Pack {
@@ -412,7 +418,7 @@ impl Lowering<'_> {
     ) -> Result<(), DeviceError> {
         let mut rest = linears;
         while let Some((first, out)) = rest.first() {
-            let kind = self.multiplied(first, input)?.kind;
+            let kind = self.multiplied(first.matrix, input)?.kind;
             if !kind.is_quantized() {
                 self.product_float(first, input, &Target { out: *out, ..*target })?;
                 rest = &rest[1..];
@@ -420,7 +426,7 @@ impl Lowering<'_> {
             }
             let mut count = 0;
             for (linear, _) in rest.iter().take(MAX_PARTS) {
-                if self.multiplied(linear, input)?.kind != kind {
+                if self.multiplied(linear.matrix, input)?.kind != kind {
                     break;
                 }
                 count += 1;
@@ -438,8 +444,8 @@ impl Lowering<'_> {
     }
 
     /// The matrix of a product with these rows.
-    fn multiplied(&self, linear: &Linear, input: &Input) -> Result<&Matrix, DeviceError> {
-        let matrix = self.resources.matrix(linear.matrix)?;
+    fn multiplied(&self, matrix: MatrixId, input: &Input) -> Result<&Matrix, DeviceError> {
+        let matrix = self.resources.matrix(matrix)?;
         if !matrix.usage.multiply {
             return Err(DeviceError::Invalid(format!("{} is not to be multiplied", matrix.name)));
         }
@@ -519,23 +525,21 @@ impl Lowering<'_> {
             blocks: input.width / BLOCK as u32,
             ..bytemuck::Zeroable::zeroed()
         };
+        let mut kind = Kind::Q8;
+        for (index, (linear, out)) in linears.iter().enumerate() {
+            let matrix = self.resources.matrix(linear.matrix)?;
+            push.weights[index] = matrix.weights.address();
+            push.out[index] = *out;
+            push.bias[index] = self.bias(linear, matrix.rows)?;
+            push.rows[index] = matrix.rows;
+            kind = matrix.kind;
+        }
         if let Some(norm) = input.norm {
             (push.x, push.x_factors, push.eps) = (norm.x, norm.weight, norm.eps);
             if input.by_output {
                 push.flags = FLAG_BY_OUTPUT;
                 push.bias[2] = step + self.program.layout.outputs_offset() as u64;
             }
-        }
-        let mut kind = Kind::Q8;
-        for (index, (linear, out)) in linears.iter().enumerate() {
-            let matrix = self.resources.matrix(linear.matrix)?;
-            push.weights[index] = matrix.weights.address();
-            push.out[index] = *out;
-            if linear.bias.is_some() {
-                push.bias[index] = self.bias(linear, matrix.rows)?;
-            }
-            push.rows[index] = matrix.rows;
-            kind = matrix.kind;
         }
         Ok((push, kind))
     }
@@ -548,8 +552,7 @@ impl Lowering<'_> {
         if gpu.has_matrices && rows > MATRIX_ROWS_MIN {
             let tiles = rows.div_ceil(16).next_power_of_two().min(2);
             let name = format!("product_matrix KIND=KIND_? TILES={tiles} GATE={gate_code}");
-            let of_group = 32;
-            return Shape { name, rows: of_group, groups: rows.div_ceil(16 * tiles) };
+            return Shape { name, rows: MATRIX_GROUP, groups: rows.div_ceil(16 * tiles) };
         }
         let columns = columns_for(rows);
         let dot = u32::from(gpu.has_dot_product);
@@ -575,9 +578,7 @@ impl Lowering<'_> {
         if next.y != slot || !matrix.kind.is_quantized() || !is_only || !width.is_multiple_of(32) {
             return None;
         }
-        let blocks = positions(width as usize / BLOCK) as u32;
-        let words = self.area(Area::OutWords, 8 * blocks);
-        let factors = self.area(Area::OutFactors, 2 * blocks);
+        let [words, factors] = self.packed_areas([Area::OutWords, Area::OutFactors], width, 1);
         let input = Input { words, factors, plain: 0, width, by_output: false, norm: None };
         self.packed = Some(Packed { slot, input });
         self.packed

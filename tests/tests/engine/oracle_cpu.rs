@@ -64,16 +64,11 @@ fn vector_variants_are_within_their_tolerance() {
         Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
     {
         for model in oracle_models() {
-            let types = model.json["tensor_types"].as_object().expect("types are listed");
-            let is_quantized = types.keys().any(|name| name.starts_with('Q'));
-            let class = if is_quantized { Class::Rounded } else { Class::Half };
+            let class = model.class_of_rounding();
             for (context, sequences) in model.by_context() {
                 let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, KvType::F16);
                 for (how, mut differences) in model.compare_all(&mut evaluator, &sequences) {
-                    let tie = NEAR_TIES.iter().find(|(name, _)| *name == model.name);
-                    if tie.is_some_and(|(_, gap)| differences.max_regret < *gap) {
-                        differences.max_regret = 0.0;
-                    }
+                    differences.accept_near_tie(&model, &NEAR_TIES);
                     model.assert_within(class, &differences, &format!("{variant} {how}"));
                 }
             }

@@ -65,6 +65,56 @@ pub const SHAPES: [Shape; 10] = [
     Shape { name: "lfm2-8b-a1b", width: 2048, hidden: 1792, vocab: 65_536, layers: 2, heads: heads(32, 8, 64), head_norms: true, tied: true, experts: Some((32, 4)), window: None },
 ];
 
+/// A step to measure.
+pub struct Case<'a> {
+    pub shape: &'static Shape,
+    pub mixture: &'a str,
+    pub agents: u32,
+    /// Tokens of each agent.
+    pub chunk: u32,
+    pub context: u32,
+}
+
+impl<'a> Case<'a> {
+    /// Parses `SHAPE:TYPE[:AGENTS[xTOKENS][:CONTEXT]]`.
+    pub fn parse(item: &'a str) -> Result<Self> {
+        let mut parts = item.split(':');
+        let name = parts.next().unwrap_or_default();
+        let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
+        let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
+        let rows = parts.next().unwrap_or("1");
+        let (agents, chunk) = rows.split_once('x').unwrap_or((rows, "1"));
+        let (agents, chunk): (u32, u32) = (agents.parse()?, chunk.parse()?);
+        let context = parts.next().map_or(Ok(128), str::parse)?;
+        if !(1..=64).contains(&agents) || !(1..=512).contains(&(agents * chunk)) {
+            return Err("expected 1 to 64 agents and 512 rows at most".into());
+        }
+        if context + 1 < chunk {
+            return Err("the context is shorter than the prompt's tokens".into());
+        }
+        Ok(Self { shape, mixture, agents, chunk, context })
+    }
+
+    /// Creates a model with random weights and the program of the step, and uploads the step.
+    pub fn load(&self, device: &mut dyn Device) -> Result<(Model, Rig, Program)> {
+        let Self { shape, agents, chunk, context, .. } = *self;
+        let model = model(device, shape, self.mixture)?;
+        let layout = layout(64.max(agents * chunk), context);
+        let pages = agents * pages_of(context);
+        let rig = Rig::new(device, layout, (&model.layers, pages, KvType::F16), shape.vocab)?;
+        let sizes = (agents * chunk, context + PAGE_TOKENS, shape.vocab);
+        let program = Program {
+            phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
+            pure_decode: chunk == 1,
+            max_outputs: agents,
+            ..rig.program(sizes, &model.slots, &model.ops)
+        };
+        rig.write(device, &vec![context; agents as usize], chunk)?;
+        rig.upload(device, agents)?;
+        Ok((model, rig, program))
+    }
+}
+
 /// Types in a mixture for layer `i`: value, down, head, and all others.
 fn types(mixture: &str, i: u32, layers: u32) -> Result<[TensorType; 4]> {
     let one = |ty| [ty; 4];

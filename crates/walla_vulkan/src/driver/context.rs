@@ -1,11 +1,12 @@
 //! A logical device with one queue.
 
+use std::ffi::CStr;
 use std::path::Path;
 
 use ash::vk;
 use walla_device::{DeviceCounters, DeviceError};
 
-use super::gpu::{Gpu, Library};
+use super::gpu::{Gpu, Library, MATRICES};
 use super::memory::Arena;
 use super::pipeline_cache::CacheFile;
 use super::record::Commands;
@@ -74,7 +75,9 @@ impl Context {
         if gpu.has_priority {
             queue = queue.push_next(&mut priority);
         }
-        let names: Vec<_> = gpu.extensions.iter().map(|name| name.as_ptr()).collect();
+        let extensions = gpu.extensions.iter().copied();
+        let extensions = extensions.chain(gpu.has_matrices.then_some(MATRICES));
+        let names: Vec<_> = extensions.map(CStr::as_ptr).collect();
         let mut its_12 = vk::PhysicalDeviceVulkan12Features::default()
             .buffer_device_address(true)
             .timeline_semaphore(true)

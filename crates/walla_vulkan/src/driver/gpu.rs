@@ -12,7 +12,7 @@ const PORTABILITY: &CStr = ash::khr::portability_subset::NAME;
 const PRIORITY: &CStr = ash::khr::global_priority::NAME;
 const DOT_PRODUCT: &CStr = ash::khr::shader_integer_dot_product::NAME;
 const SYNCHRONIZATION: &CStr = ash::khr::synchronization2::NAME;
-const MATRICES: &CStr = ash::khr::cooperative_matrix::NAME;
+pub(super) const MATRICES: &CStr = ash::khr::cooperative_matrix::NAME;
 /// Needs no enabling: it is a question to the driver.
 const BUDGET: &CStr = ash::ext::memory_budget::NAME;
 
@@ -65,10 +65,7 @@ impl Gpu {
     /// The GPU without the features of these names.
     pub(crate) fn without(&self, names: &[String]) -> Self {
         let is_without = |name: &str| names.iter().any(|its| its == name);
-        let used = self.extensions.iter().copied();
-        let extensions = used.filter(|name| *name != MATRICES || !is_without("matrices"));
         Self {
-            extensions: extensions.collect(),
             has_dot_product: self.has_dot_product && !is_without("dot"),
             has_matrices: self.has_matrices && !is_without("matrices"),
             ..self.clone()
@@ -310,9 +307,6 @@ impl Gpu {
         }
         if !is_13 {
             used.extend([DOT_PRODUCT, SYNCHRONIZATION].into_iter().filter(|name| has(name)));
-        }
-        if has_matrices {
-            used.push(MATRICES);
         }
         Self {
             physical,

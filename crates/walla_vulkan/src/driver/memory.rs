@@ -222,8 +222,8 @@ impl Context {
     }
 }
 
-/// Bytes that may be allocated on the device: of a declared ceiling, or what the driver has for
-/// this process now.
+/// Bytes that may be allocated on the device: the rest of a declared ceiling, or the driver's
+/// free memory for this process.
 fn left(max_bytes: Option<u64>, used_bytes: u64, free_bytes: Option<u64>) -> u64 {
     match max_bytes {
         Some(max_bytes) => max_bytes.saturating_sub(used_bytes),

@@ -74,11 +74,7 @@ impl Lowering<'_> {
         each: u32,
         (out, rows): (Address, u32),
     ) -> Result<(), DeviceError> {
-        let matrix = self.resources.matrix(matrix)?;
-        same("columns of a matrix", matrix.cols, input.width)?;
-        if !matrix.usage.multiply {
-            return Err(DeviceError::Invalid(format!("{} is not to be multiplied", matrix.name)));
-        }
+        let matrix = self.multiplied(matrix, input)?;
         let [factors, scales] = matrix.factors();
         let is_quantized = matrix.kind.is_quantized();
         let push = params::ExpertsProduct {

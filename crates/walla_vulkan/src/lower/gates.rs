@@ -18,8 +18,10 @@ impl Lowering<'_> {
         let norm = Some(op.norm);
         let source = Source::of(x, width, norm);
         let input = self.pack(&source, &[op.gate.matrix, op.up.matrix])?;
-        let kinds =
-            [self.multiplied(&op.gate, &input)?.kind, self.multiplied(&op.up, &input)?.kind];
+        let kinds = [
+            self.multiplied(op.gate.matrix, &input)?.kind,
+            self.multiplied(op.up.matrix, &input)?.kind,
+        ];
         if kinds[0].is_quantized() && kinds[0] == kinds[1] {
             return self.gate_up_at_once(op, &input, (h, hidden));
         }

@@ -1,4 +1,4 @@
-//! What the device asks of its driver: calls in play, memory, the file of compiled shaders. On the
+//! Uses of the driver: calls in play, memory, the file of compiled shaders. On the
 //! first GPU that Vulkan finds; a driver in software (Mesa's lavapipe) is enough. Ignored without
 //! one.
 

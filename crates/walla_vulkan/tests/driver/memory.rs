@@ -30,7 +30,7 @@ fn a_declared_ceiling_is_kept() {
     assert!(free < 40 * MIB, "{free}");
 }
 
-/// Drivers of GPUs tell their budget (`VK_EXT_memory_budget`), lavapipe does since Mesa 23.1. The
+/// Drivers of GPUs report their budget (`VK_EXT_memory_budget`), lavapipe does since Mesa 23.1. The
 /// others refuse more than they have.
 #[test]
 #[ignore = "needs a Vulkan driver"]

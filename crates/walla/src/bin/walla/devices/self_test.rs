@@ -74,7 +74,7 @@ pub struct Report {
     info: DeviceInfo,
     /// Names and values, in order.
     values: Vec<(String, Value)>,
-    /// What is wrong.
+    /// Failed checks and parts.
     failures: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Report {
     fn of(registry: &Registry, info: DeviceInfo, open: &OpenOptions, model: &ModelSource) -> Self {
         let mut report = Self { info, values: Vec::new(), failures: Vec::new() };
         let name = report.info.name.clone();
-        // Each part has a device of its own: nothing is freed before a device is dropped.
+        // Each part opens a separate device: nothing is freed before a device is dropped.
         let open = || registry.open(&name, open).map_err(Failure::from);
         let begin = Instant::now();
         let mut device = match open() {

@@ -30,7 +30,7 @@ const DRAWS: usize = 16;
 const AGENTS: [u32; 2] = [1, 16];
 const RUN: Run = Run { context: 64, tokens: 16, prefill_rows: 64 };
 
-/// What a device computes.
+/// Results of a device.
 struct Found {
     load_seconds: serde_json::Value,
     /// Logits of all tokens of the prompts, then of the steps.
@@ -91,7 +91,7 @@ fn load(
     Ok((Executor::load(device, file, &model, options.with_full_pages(), go_on)?, model))
 }
 
-/// Evaluates the prompts and steps. The tokens of steps are those of `wanted`, so that one
+/// Evaluates the prompts and steps. The steps take the tokens of `wanted`, so that one
 /// difference does not lead to others.
 fn evaluate(
     device: Box<dyn Device>,

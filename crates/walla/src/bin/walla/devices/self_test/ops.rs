@@ -47,7 +47,7 @@ fn make_block(ty: TensorType, bytes: &mut [u8]) {
             put_half(bytes, 2, 3);
             bytes[3] |= 0x80;
         }
-        // The factors of minimums are those of scales, so that the weights are about 0.
+        // Minimums have the same factors as scales, so that the weights are about 0.
         TensorType::Q4K | TensorType::Q5K => {
             put_half(bytes, 0, if ty == TensorType::Q4K { 11 } else { 12 });
             put_half(bytes, 2, 8);
