@@ -687,7 +687,7 @@ pub struct Devices {
     /// welcome. Fails if a device computes something else.
     #[arg(long, conflicts_with = "verbose")]
     pub self_test: bool,
-    /// The device of the self-test [default: all]
+    /// The device of the self-test [default: each]
     #[arg(long, value_name = "NAME", requires = "self_test")]
     pub device: Option<String>,
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use walla_device::{Device, DeviceError, DeviceInfo, DeviceKind, MemoryUse};
@@ -19,6 +20,8 @@ use crate::load;
 const AGENTS: [u32; 3] = [1, 8, 64];
 /// A short run: its steps take as long as longer ones, apart from attention.
 const RUN: Run = Run { context: 32, tokens: 8, prefill_rows: 64 };
+/// Numbers of agents are not measured if this would take longer.
+const MAX_SECONDS: f64 = 30.0;
 /// Frames per second of the verdict.
 const FRAMES: f64 = 60.0;
 /// Tokens per second of an unhurried voice.
@@ -60,7 +63,15 @@ struct Fitting {
     device: DeviceInfo,
     memory: MemoryUse,
     budget_ms: f64,
+    measured: Measured,
+}
+
+/// Steps of some numbers of agents.
+#[derive(Default)]
+struct Measured {
     steps: Vec<Step>,
+    /// Numbers of agents that take too long, and the seconds that their measurement would take.
+    left: Vec<(u32, f64)>,
 }
 
 /// Steps of some agents.
@@ -124,20 +135,32 @@ fn fitting(
     let memory = executor.device().memory();
     let budget = arguments.budget.map(|budget| budget.as_secs_f64() * 1e3);
     let budget_ms = budget.unwrap_or_else(|| default_budget_ms(&device));
-    let steps = measured(executor, options.max_sequences, model)?;
-    Ok(Ok(Fitting { device, memory, budget_ms, steps }))
+    let measured = measured(executor, options.max_sequences, model)?;
+    Ok(Ok(Fitting { device, memory, budget_ms, measured }))
 }
 
-fn measured(executor: Executor, max_agents: u32, model: &ModelSpec) -> Result<Vec<Step>, Failure> {
+fn measured(executor: Executor, max_agents: u32, model: &ModelSpec) -> Result<Measured, Failure> {
     let mut lockstep = Lockstep::new(executor, Vec::new(), Sampling::greedy())?;
     let counts = AGENTS.into_iter().filter(|&agents| agents < max_agents).chain([max_agents]);
-    let mut steps = Vec::new();
+    let (mut all, mut last) = (Measured::default(), None);
     for agents in counts {
+        let seconds = expected_seconds(last, agents);
+        if seconds > MAX_SECONDS {
+            all.left.push((agents, seconds));
+            continue;
+        }
+        let begin = Instant::now();
         let active = (0..agents).map(SeqId).collect();
-        let measured = measure::measure(&mut lockstep, active, RUN, model)?;
-        steps.push(Step { agents, ms: measured.step_ms.quantile(0.5) });
+        let its = measure::measure(&mut lockstep, active, RUN, model)?;
+        all.steps.push(Step { agents, ms: its.step_ms.quantile(0.5) });
+        last = Some((agents, begin.elapsed().as_secs_f64()));
     }
-    Ok(steps)
+    Ok(all)
+}
+
+/// The seconds of a measurement, from a number of agents that was measured and its seconds.
+fn expected_seconds(measured: Option<(u32, f64)>, agents: u32) -> f64 {
+    measured.map_or(0.0, |(its, seconds)| seconds * f64::from(agents) / f64::from(its))
 }
 
 fn default_budget_ms(device: &DeviceInfo) -> f64 {
@@ -199,7 +222,7 @@ impl Report {
                 return Ok(());
             }
         };
-        let Fitting { device, memory, budget_ms, steps } = fitting;
+        let Fitting { device, memory, budget_ms, measured: Measured { steps, left } } = fitting;
         let total = memory.weight_bytes + memory.cache_bytes + memory.workspace_bytes;
         let free = device.memory_free_bytes.map(|bytes| format!(" of {} free", mb(bytes)));
         writeln!(
@@ -231,6 +254,12 @@ impl Report {
                 step.verdict(*budget_ms)
             )?;
         }
+        for (agents, seconds) in left {
+            writeln!(
+                out,
+                "  {agents:6} agents: not measured, this would take about {seconds:.0} s"
+            )?;
+        }
         writeln!(out)?;
         Ok(())
     }
@@ -258,12 +287,13 @@ impl Report {
                 "workspace_bytes": fitting.memory.workspace_bytes,
                 "host_table_bytes": fitting.memory.host_table_bytes,
                 "budget_ms": fitting.budget_ms,
-                "steps": fitting.steps.iter().map(|step| json!({
+                "steps": fitting.measured.steps.iter().map(|step| json!({
                     "agents": step.agents,
                     "step_ms": step.ms,
                     "tokens_per_second_each": step.per_second(fitting.budget_ms),
                     "fits_a_frame": step.ms <= fitting.budget_ms,
                 })).collect::<Vec<_>>(),
+                "agents_not_measured": fitting.measured.left.iter().map(|its| its.0).collect::<Vec<_>>(),
             }),
         };
         if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
@@ -276,6 +306,12 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_measurement_is_proportional_to_the_agents() {
+        assert_eq!(expected_seconds(None, 4000), 0.0);
+        assert_eq!(expected_seconds(Some((64, 2.0)), 4000), 125.0);
+    }
 
     #[test]
     fn a_long_step_takes_the_budget_of_several_frames() {
