@@ -1,9 +1,10 @@
-//! Tests that need the reference data, `shared/data` next to the checkout, or an NVIDIA GPU.
+//! Tests that need the reference data, `shared/data` next to the checkout, an NVIDIA GPU, or a
+//! Vulkan driver.
 //!
 //! The test harness cannot skip a test while it runs, and a test without its data or GPU must not
-//! pass. So [`macro@reference_test`] and [`macro@gpu_test`] decide when the test is compiled. The
-//! build script looks for the folder and the GPU: after one was added, run
-//! `cargo clean -p walla_reference_test`.
+//! pass. So [`macro@reference_test`], [`macro@gpu_test`] and [`macro@vulkan_test`] decide when the
+//! test is compiled. The build script looks for the folder, the GPU and the driver: after one was
+//! added, run `cargo clean -p walla_reference_test`.
 
 use proc_macro::TokenStream;
 
@@ -20,6 +21,12 @@ pub fn reference_test(_arguments: TokenStream, test: TokenStream) -> TokenStream
 #[proc_macro_attribute]
 pub fn gpu_test(_arguments: TokenStream, test: TokenStream) -> TokenStream {
     test_if(cfg!(gpu), "needs a GPU, see CONTRIBUTING.md", test)
+}
+
+/// As `#[test]`, and `#[ignore]` with the reason if there is no Vulkan driver.
+#[proc_macro_attribute]
+pub fn vulkan_test(_arguments: TokenStream, test: TokenStream) -> TokenStream {
+    test_if(cfg!(vulkan), "needs a Vulkan driver, see CONTRIBUTING.md", test)
 }
 
 fn test_if(has_needs: bool, reason: &str, test: TokenStream) -> TokenStream {
