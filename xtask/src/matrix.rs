@@ -11,8 +11,14 @@ const ROWS: u32 = 70;
 const EXCUSES: &[&str] = &["not applicable:", "open:"];
 
 /// Attributes of tests.
-const ATTRIBUTES: &[&str] =
-    &["#[test]", "#[tokio::test", "#[gpu_test]", "#[walla_reference_test::gpu_test]"];
+const ATTRIBUTES: &[&str] = &[
+    "#[test]",
+    "#[tokio::test",
+    "#[gpu_test]",
+    "#[vulkan_test]",
+    "#[walla_reference_test::gpu_test]",
+    "#[walla_reference_test::vulkan_test]",
+];
 
 /// Runs `xtask matrix`.
 ///

@@ -121,22 +121,32 @@ impl Sources {
 fn build(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
     let compiler = compiler(root)?;
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let out = target(root).join("walla_shader.spv");
-    let mut archive = Vec::new();
     let shaders = sources.shaders();
-    for shader in &shaders {
-        let name = shader.name();
-        let mut command = Command::new(&compiler);
-        command.args(FLAGS).args(shader.defines.iter().map(|define| format!("-D{define}")));
-        command.arg(sources.folder.join(&shader.file)).arg("-o").arg(&out);
-        let output = command.output().map_err(|e| failed(&compiler, e))?;
-        if !output.status.success() {
-            return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
-        }
-        let spirv = without_names(&fs::read(&out).map_err(|e| failed(&out, e))?);
-        for part in [name.as_bytes(), &spirv] {
-            archive.extend((part.len() as u32).to_le_bytes());
-            archive.extend(part);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = shaders.len().div_ceil(cores).max(1);
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let parts = shaders.chunks(each).enumerate().map(|(number, part)| {
+            let out = target(root).join(format!("walla_shader_{number}.spv"));
+            let compiler = &compiler;
+            scope.spawn(move || {
+                let spirv = part.iter().map(|its| compile(compiler, sources, its, &out));
+                spirv.collect::<Result<Vec<_>, _>>()
+            })
+        });
+        let parts: Vec<_> = parts.collect();
+        parts
+            .into_iter()
+            .map(|part| part.join().map_err(|_| "a thread panicked".to_owned())?)
+            .collect()
+    });
+    let mut archive = Vec::new();
+    let mut rest = shaders.iter();
+    for part in compiled {
+        for (spirv, shader) in part?.iter().zip(rest.by_ref()) {
+            for part in [shader.name().as_bytes(), spirv] {
+                archive.extend((part.len() as u32).to_le_bytes());
+                archive.extend(part);
+            }
         }
     }
     let packed = pack(&archive).map_err(|error| error.to_string())?;
@@ -146,6 +156,42 @@ fn build(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
     fs::write(&path, &packed).map_err(|e| failed(&path, e))?;
     let path = folder.join("manifest.txt");
     fs::write(&path, manifest(sources, &archive)).map_err(|e| failed(&path, e))
+}
+
+/// The SPIR-V of a shader, written to `out` on the way.
+fn compile(
+    compiler: &Path,
+    sources: &Sources,
+    shader: &Shader,
+    out: &Path,
+) -> Result<Vec<u8>, String> {
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let mut command = Command::new(compiler);
+    command.args(FLAGS).args(shader.defines.iter().map(|define| format!("-D{define}")));
+    command.arg(sources.folder.join(&shader.file)).arg("-o").arg(out);
+    let output = command.output().map_err(|e| failed(compiler, e))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}", shader.name(), why.trim()));
+    }
+    let spirv = without_names(&fs::read(out).map_err(|e| failed(out, e))?);
+    fs::write(out, &spirv).map_err(|e| failed(out, e))?;
+    validate(out).map_err(|why| format!("{}: {why}", shader.name()))?;
+    Ok(spirv)
+}
+
+/// Checks SPIR-V with `spirv-val` (Debian: `spirv-tools`), where that is installed: the compiler
+/// can write invalid code, which some drivers accept.
+fn validate(spirv: &Path) -> Result<(), String> {
+    let mut command = Command::new("spirv-val");
+    command.args(["--target-env", "vulkan1.2", "--scalar-block-layout"]).arg(spirv);
+    let Ok(output) = command.output() else { return Ok(()) };
+    let why = String::from_utf8_lossy(&output.stderr);
+    // Versions before 2023 do not know matrix units.
+    if output.status.success() || why.contains("Invalid capability operand: 6022") {
+        return Ok(());
+    }
+    Err(why.trim().to_owned())
 }
 
 /// SPIR-V without the names of sources and variables: validators of older drivers do not know
