@@ -143,8 +143,7 @@ fn child() {
 
 /// The loss is only reported: a driver in software would end the process with a real fault. The
 /// device still has steps in flight when it is dropped.
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[walla_reference_test::vulkan_test]
 fn a_vulkan_device_lost_during_a_conversation_loses_no_reply() {
     let vulkan = |plan| {
         // Chosen also if the driver is in software.

@@ -96,7 +96,11 @@ pub fn cuda_images() -> Vec<PathBuf> {
 #[must_use]
 pub fn vulkan_without() -> Vec<String> {
     let names = env::var(VULKAN_WITHOUT).unwrap_or_default();
-    names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    names
+        .split(',')
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 /// The folder in which the Vulkan device keeps compiled shaders. Default: `walla` in the

@@ -37,6 +37,10 @@ const FLAG_ACTIVATION: u32 = 4;
 const MATRIX_ROWS_MIN: u32 = 8;
 /// Rows of W of a workgroup of matrix units.
 const MATRIX_GROUP: u32 = 32;
+/// Tiles of prompts (product_tiles.slang) are used for this many workgroups and more, which fill a
+/// large GPU; rows of x and of W of each.
+const PROMPT_GROUPS_MIN: u32 = 96;
+const PROMPT_GROUP: [u32; 2] = [64, 128];
 /// Rows of x of the largest workgroup of matrix units.
 const TILE_ROWS: usize = 32;
 /// Matrices of a dispatch of products.
@@ -63,6 +67,12 @@ struct Input {
     by_output: bool,
     /// One row that products pack themselves, in place of the packed one.
     norm: Option<RawRow>,
+}
+
+impl Input {
+    fn blocks(&self) -> u32 {
+        self.width / BLOCK as u32
+    }
 }
 
 /// A row of f32 numbers and its norm.
@@ -273,7 +283,7 @@ impl Lowering<'_> {
             last_sampled: cache.last_sampled.address(),
             recent: cache.recent.address(),
             pages_per_sequence: layout.pages_per_sequence,
-            page_tokens: cache.desc.page_tokens,
+            reserved: 0,
         })
     }
 
@@ -295,7 +305,18 @@ impl Lowering<'_> {
         groups: [u32; 3],
         push: &P,
     ) -> Result<(), DeviceError> {
-        let pipeline = self.shaders.get(self.context, shader)?;
+        self.specialized(shader, &[], groups, push)
+    }
+
+    /// A dispatch of a shader with values for its constants, in order.
+    fn specialized<P: Pod>(
+        &mut self,
+        shader: &str,
+        constants: &[u32],
+        groups: [u32; 3],
+        push: &P,
+    ) -> Result<(), DeviceError> {
+        let pipeline = self.shaders.get(self.context, shader, constants)?;
         let push = bytemuck::bytes_of(push).to_vec();
         self.names.push((self.op, shader.to_owned()));
         self.dispatches.push(Dispatch { pipeline, groups, push, waits: true });
@@ -497,13 +518,14 @@ impl Lowering<'_> {
         input: &Input,
         target: &Target,
     ) -> Result<(), DeviceError> {
-        let shape = self.shape_for(input, false);
         let (mut push, kind) = self.product_params(linears, input)?;
+        let shape = self.shape_for(input, push.rows.iter().sum(), false);
         push.stride = target.stride;
         push.flags |= if target.adds.is_some() { FLAG_ADDS } else { 0 };
         push.sum_scale = target.adds.unwrap_or(1.0);
         let groups = push.rows.iter().map(|rows| rows.div_ceil(shape.rows)).sum();
-        self.dispatch(&shape.shader(kind), [groups, shape.groups, 1], &push)
+        let groups = [groups, shape.groups, 1];
+        self.specialized(&shape.shader(kind), &[input.blocks()], groups, &push)
     }
 
     /// The parameters of products with these rows, and the kind of the matrices.
@@ -522,7 +544,6 @@ impl Lowering<'_> {
             count: step + count as u64,
             x: input.words,
             x_factors: input.factors,
-            blocks: input.width / BLOCK as u32,
             ..bytemuck::Zeroable::zeroed()
         };
         let mut kind = Kind::Q8;
@@ -544,11 +565,22 @@ impl Lowering<'_> {
         Ok((push, kind))
     }
 
-    /// The shader and the grid for products with these rows; with `gate`, of two matrices.
-    fn shape_for(&self, input: &Input, gate: bool) -> Shape {
+    /// The shader and the grid for products with these rows and matrices of `height` rows together;
+    /// with `gate`, of two matrices of this height.
+    fn shape_for(&self, input: &Input, height: u32, gate: bool) -> Shape {
         let rows = self.rows_of_input(input);
         let gpu = self.context.gpu();
         let gate_code = u32::from(gate);
+        let [of_x, of_w] = PROMPT_GROUP;
+        let of_w = if gate { of_w / 2 } else { of_w };
+        let groups = rows.div_ceil(of_x);
+        if gpu.has_matrices
+            && rows > of_x / 2
+            && height.div_ceil(of_w).saturating_mul(groups) >= PROMPT_GROUPS_MIN
+        {
+            let name = format!("product_tiles KIND=KIND_? GATE={gate_code}");
+            return Shape { name, rows: of_w, groups };
+        }
         if gpu.has_matrices && rows > MATRIX_ROWS_MIN {
             let tiles = rows.div_ceil(16).next_power_of_two().min(2);
             let name = format!("product_matrix KIND=KIND_? TILES={tiles} GATE={gate_code}");

@@ -32,7 +32,7 @@ structs! {
         last_sampled: Address,
         recent: Address,
         pages_per_sequence: u32,
-        page_tokens: u32,
+        reserved: u32,
     }
 
     struct Embed, 56 bytes {
@@ -71,11 +71,11 @@ structs! {
         out: [Address; 3],
         bias: [Address; 3],
         rows: [u32; 3],
-        blocks: u32,
         stride: u32,
         flags: u32,
         sum_scale: f32,
         eps: f32,
+        reserved: u32,
     }
 
     struct ProductFloat, 72 bytes {
@@ -119,8 +119,7 @@ structs! {
         query_eps: f32,
         key_eps: f32,
         value_eps: f32,
-        heads: u32,
-        reserved: u32,
+        reserved: [u32; 2],
     }
 
     struct Append, 40 bytes {
@@ -140,12 +139,12 @@ structs! {
         partials: Address,
         words: Address,
         factors: Address,
-        heads: u32,
         window: u32,
         scale: f32,
         spans: u32,
         slope: f32,
         period: u32,
+        reserved: u32,
     }
 
     struct AttentionSum, 56 bytes {

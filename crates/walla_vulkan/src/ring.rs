@@ -118,7 +118,7 @@ impl<W: Work> Ring<W> {
     /// Records the works of all slots.
     pub(crate) fn new(context: &mut Context, shaders: &mut Shaders) -> Result<Self, DeviceError> {
         let memory = context.allocate("work", W::SLOTS * size_of::<W>(), Place::Host)?;
-        let pipeline = shaders.get(context, W::SHADER)?;
+        let pipeline = shaders.get(context, W::SHADER, &[])?;
         let mut slots = Vec::with_capacity(W::SLOTS);
         for slot in 0..W::SLOTS {
             let address = memory.address() + (slot * size_of::<W>()) as u64;

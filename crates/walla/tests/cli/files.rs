@@ -148,18 +148,16 @@ fn the_self_test_compares_the_cpu_with_its_exact_kernels() {
     assert!(ran.code == Some(1) && ran.err.contains("no device \"cuda:77\""), "{}", ran.err);
 }
 
-#[test]
+#[walla_reference_test::vulkan_test]
 #[cfg(all(feature = "demo", feature = "vulkan"))]
-#[ignore = "needs a Vulkan driver"]
 fn the_self_test_compares_a_vulkan_device_with_the_cpu() {
     let text = succeed(&["devices", "--self-test", "--device", "vulkan:0"]);
     assert!(text.contains("vulkan:0: ") && text.contains("API version: "), "{text}");
     assert!(text.contains("result: passed"), "{text}");
 }
 
-#[test]
+#[walla_reference_test::vulkan_test]
 #[cfg(feature = "vulkan")]
-#[ignore = "needs a Vulkan driver"]
 fn an_open_vulkan_device_lists_its_features() {
     let list = json_line(&succeed(&["devices", "-v", "--json"]));
     let gpu = list.as_array().unwrap().iter().find(|device| device["name"] == "vulkan:0").unwrap();

@@ -1,12 +1,13 @@
 //! A logical device with one queue.
 
-use std::ffi::CStr;
 use std::path::Path;
 
+use ash::khr::synchronization2::DeviceFn;
 use ash::vk;
 use walla_device::{DeviceCounters, DeviceError};
 
-use super::gpu::{Gpu, Library, MATRICES};
+use super::devices;
+use super::gpu::{Gpu, Library};
 use super::memory::Arena;
 use super::pipeline_cache::CacheFile;
 use super::record::Commands;
@@ -19,6 +20,7 @@ const END_NANOS: u64 = 1_000_000_000;
 /// A logical device. It owns all that is made in it.
 pub(crate) struct Context {
     pub(super) device: ash::Device,
+    pub(super) synchronization: DeviceFn,
     pub(super) library: &'static Library,
     pub(super) gpu: Gpu,
     queue: vk::Queue,
@@ -66,49 +68,8 @@ impl Context {
         if let Some(what) = &gpu.lacks {
             return Err(DeviceError::Unsupported { device: gpu.name.clone(), what: what.clone() });
         }
-        let mut priority = vk::DeviceQueueGlobalPriorityCreateInfoKHR::default()
-            .global_priority(vk::QueueGlobalPriorityKHR::LOW);
-        let priorities = [0.0];
-        let mut queue = vk::DeviceQueueCreateInfo::default()
-            .queue_family_index(gpu.family)
-            .queue_priorities(&priorities);
-        if gpu.has_priority {
-            queue = queue.push_next(&mut priority);
-        }
-        let extensions = gpu.extensions.iter().copied();
-        let extensions = extensions.chain(gpu.has_matrices.then_some(MATRICES));
-        let names: Vec<_> = extensions.map(CStr::as_ptr).collect();
-        let mut its_12 = vk::PhysicalDeviceVulkan12Features::default()
-            .buffer_device_address(true)
-            .timeline_semaphore(true)
-            .scalar_block_layout(true)
-            .shader_int8(gpu.has_matrices)
-            .storage_buffer8_bit_access(gpu.has_matrices)
-            .vulkan_memory_model(gpu.has_matrices)
-            .vulkan_memory_model_device_scope(gpu.has_matrices);
-        let mut its_matrices =
-            vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
-        let mut its_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
-            .shader_integer_dot_product(true);
-        let mut its_sync =
-            vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
-        let features = vk::PhysicalDeviceFeatures::default().shader_int64(true);
-        let queues = [queue];
-        let mut info = vk::DeviceCreateInfo::default()
-            .queue_create_infos(&queues)
-            .enabled_extension_names(&names)
-            .enabled_features(&features)
-            .push_next(&mut its_12)
-            .push_next(&mut its_sync);
-        if gpu.has_matrices {
-            info = info.push_next(&mut its_matrices);
-        }
-        if gpu.has_dot_product {
-            info = info.push_next(&mut its_dot);
-        }
-        // SAFETY: the GPU has all requested features, and the structs live until the call ends.
-        let device = unsafe { library.instance.create_device(gpu.physical, &info, None) };
-        let device = device.map_err(|error| failed("vkCreateDevice", error))?;
+        let device = devices::take(library, gpu)?;
+        let synchronization = devices::synchronization(library, gpu, &device)?;
         // SAFETY: the queue was created with the device.
         let queue = unsafe { device.get_device_queue(gpu.family, 0) };
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
@@ -141,6 +102,7 @@ impl Context {
             unsafe { library.instance.get_physical_device_memory_properties(gpu.physical) };
         Ok(Self {
             device,
+            synchronization,
             library,
             gpu: gpu.clone(),
             queue,
@@ -211,7 +173,10 @@ impl Context {
             .signal_semaphore_infos(&signal)];
         // SAFETY: the buffers are recorded, of this device, and may be submitted again while they
         // are in flight.
-        let result = unsafe { self.device.queue_submit2(self.queue, &submit, vk::Fence::null()) };
+        let result = unsafe {
+            let none = vk::Fence::null();
+            (self.synchronization.queue_submit2_khr)(self.queue, 1, submit.as_ptr(), none).result()
+        };
         self.check("vkQueueSubmit2", result)?;
         self.counters.graph_launches += 1;
         self.submitted = ticket;
@@ -227,6 +192,11 @@ impl Context {
         self.counters.event_queries += 1;
         // SAFETY: the semaphore is a timeline of this device.
         let value = unsafe { self.device.get_semaphore_counter_value(self.timeline) };
+        // Some drivers give the largest number for a lost device.
+        let value = value.and_then(|value| match value > self.submitted {
+            true => Err(vk::Result::ERROR_DEVICE_LOST),
+            false => Ok(value),
+        });
         self.reached = self.check("vkGetSemaphoreCounterValue", value)?;
         Ok(ticket <= self.reached)
     }
@@ -251,9 +221,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A device that does not end its work is left as it is, with its memory: nothing may be
-        // destroyed under it.
-        if self.lost.is_none() && self.wait(END_NANOS).is_err() {
+        // A device that does not end its work, or that was lost while it may still do some, is left
+        // as it is, with its memory: nothing may be destroyed under it.
+        if self.lost.is_some() || self.wait(END_NANOS).is_err() {
             return;
         }
         for pipeline in &self.pipelines {
@@ -275,8 +245,7 @@ impl Drop for Context {
         unsafe { self.device.destroy_command_pool(self.pool, None) };
         // SAFETY: as above.
         unsafe { self.device.destroy_semaphore(self.timeline, None) };
-        // SAFETY: all its objects are destroyed.
-        unsafe { self.device.destroy_device(None) };
+        devices::keep(&self.gpu, self.device.clone());
     }
 }
 
@@ -292,6 +261,24 @@ pub(super) fn failed(call: &'static str, error: vk::Result) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The handle of a device that this closes; it is reported as lost before.
+    fn close(library: &'static Library, is_lost: bool) -> vk::Device {
+        let mut context = Context::open(library, &library.gpus()[0], None, None).unwrap();
+        if is_lost {
+            let lost = context.check("vkQueueSubmit2", Err::<(), _>(vk::Result::ERROR_DEVICE_LOST));
+            assert!(lost.is_err() && context.refuse_lost().is_err());
+        }
+        context.device.handle()
+    }
+
+    #[walla_reference_test::vulkan_test]
+    fn a_closed_device_is_opened_again_and_a_lost_one_is_not() {
+        let library = Library::load().unwrap();
+        let first = close(library, false);
+        assert_eq!(close(library, true), first);
+        assert_ne!(close(library, false), first);
+    }
 
     #[test]
     fn only_a_lost_device_is_lost() {

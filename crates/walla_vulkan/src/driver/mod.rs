@@ -10,6 +10,7 @@
 //! 4. Shaders reach memory through addresses. The host checks sizes before it records them.
 
 mod context;
+mod devices;
 mod gpu;
 mod memory;
 mod pipeline_cache;

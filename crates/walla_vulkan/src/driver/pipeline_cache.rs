@@ -9,7 +9,7 @@
 //! replaced as a whole. It is not stored before it is renamed: a part of it, after a power failure,
 //! has another checksum. No failure has an effect, other than that shaders are compiled again.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,6 +68,10 @@ impl CacheFile {
     pub(super) fn read(&mut self) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         let limit = (HEAD_BYTES + MAX_BYTES) as u64;
+        // Opening a pipe would wait for its other end.
+        if !fs::metadata(&self.path).ok()?.is_file() {
+            return None;
+        }
         File::open(&self.path).ok()?.take(limit).read_to_end(&mut all).ok()?;
         let (magic, rest) = all.split_first_chunk::<{ MAGIC.len() }>()?;
         let (checksum, data) = rest.split_first_chunk()?;
@@ -99,7 +103,8 @@ fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
     }
     let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let beside = path.with_file_name(format!(".walla-vulkan-{process}-{number}.new"));
-    let mut file = File::create(&beside)?;
+    // An existing link is not followed.
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
     let written = file
         .write_all(MAGIC)
         .and_then(|()| file.write_all(&crc32fast::hash(data).to_le_bytes()))
@@ -195,5 +200,28 @@ mod tests {
         // A folder that cannot be made.
         fs::write(folder.path().join("file"), "").unwrap();
         CacheFile::new(&folder.path().join("file"), &key()).write(&data(&key(), b"one"));
+    }
+
+    /// A pipe, whose opening waits for its other end, and links at the names of the next new files.
+    #[cfg(unix)]
+    #[test]
+    fn pipes_are_not_opened_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = CacheFile::new(folder.path(), &key());
+        let made = std::process::Command::new("mkfifo").arg(&file.path).status().unwrap();
+        assert!(made.success());
+        assert_eq!(file.read(), None);
+        file.write(&data(&key(), b"one"));
+        assert!(file.read().is_some(), "the pipe is replaced");
+        let (process, number) = (std::process::id(), NUMBER.load(Ordering::Relaxed));
+        let target = folder.path().join("target");
+        fs::write(&target, "of another program").unwrap();
+        // Other tests take numbers too.
+        for number in number..number + 10_000 {
+            let link = folder.path().join(format!(".walla-vulkan-{process}-{number}.new"));
+            std::os::unix::fs::symlink(&target, link).unwrap();
+        }
+        file.write(&data(&key(), b"longer"));
+        assert_eq!(fs::read(&target).unwrap(), b"of another program");
     }
 }

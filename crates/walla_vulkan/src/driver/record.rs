@@ -47,16 +47,29 @@ impl Commands {
 }
 
 impl Context {
-    /// Creates the pipeline of a shader: SPIR-V whose entry is `main`.
-    pub(crate) fn pipeline(&mut self, name: &str, spirv: &[u32]) -> Result<Pipeline, DeviceError> {
+    /// Creates the pipeline of a shader: SPIR-V whose entry is `main`, with values for its
+    /// constants from number 0 on.
+    pub(crate) fn pipeline(
+        &mut self,
+        name: &str,
+        spirv: &[u32],
+        constants: &[u32],
+    ) -> Result<Pipeline, DeviceError> {
         self.refuse_lost()?;
         let info = vk::ShaderModuleCreateInfo::default().code(spirv);
         // SAFETY: the crate's shaders are valid SPIR-V.
         let module = unsafe { self.device.create_shader_module(&info, None) };
         let module = self.check("vkCreateShaderModule", module)?;
+        let entries: Vec<_> = (0..constants.len() as u32)
+            .map(|id| vk::SpecializationMapEntry { constant_id: id, offset: 4 * id, size: 4 })
+            .collect();
+        let values = vk::SpecializationInfo::default()
+            .map_entries(&entries)
+            .data(bytemuck::cast_slice(constants));
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(module)
+            .specialization_info(&values)
             .name(c"main");
         let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout)];
         // SAFETY: the shader's interface is the layout's.
@@ -140,7 +153,7 @@ impl Context {
             .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)];
         let info = vk::DependencyInfo::default().memory_barriers(&barrier);
         // SAFETY: the buffer is being recorded.
-        unsafe { self.device.cmd_pipeline_barrier2(buffer, &info) };
+        unsafe { (self.synchronization.cmd_pipeline_barrier2_khr)(buffer, &info) };
     }
 
     /// Makes results of shaders visible to the next ones. Other caches keep their content, so it is
@@ -155,7 +168,7 @@ impl Context {
             .dst_access_mask(read | write)];
         let info = vk::DependencyInfo::default().memory_barriers(&barrier);
         // SAFETY: the buffer is being recorded.
-        unsafe { self.device.cmd_pipeline_barrier2(buffer, &info) };
+        unsafe { (self.synchronization.cmd_pipeline_barrier2_khr)(buffer, &info) };
     }
 
     fn end(&mut self, buffer: vk::CommandBuffer) -> Result<Commands, DeviceError> {
@@ -241,7 +254,7 @@ impl Context {
     fn timestamp(&self, buffer: vk::CommandBuffer, pool: vk::QueryPool, query: u32) {
         let stage = vk::PipelineStageFlags2::COMPUTE_SHADER;
         // SAFETY: the pool has the query, which was reset.
-        unsafe { self.device.cmd_write_timestamp2(buffer, stage, pool, query) };
+        unsafe { (self.synchronization.cmd_write_timestamp2_khr)(buffer, stage, pool, query) };
     }
 
     fn dispatch(&self, buffer: vk::CommandBuffer, dispatch: &Dispatch) {

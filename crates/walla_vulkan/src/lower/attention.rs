@@ -55,7 +55,6 @@ impl Lowering<'_> {
             query_eps,
             key_eps,
             value_eps,
-            heads,
             ..bytemuck::Zeroable::zeroed()
         };
         if let Some(rope) = op.rope {
@@ -71,7 +70,13 @@ impl Lowering<'_> {
         let head = self.constant(&head);
         let push = params::Append { program: self.head, head, products, q, stride, reserved: 0 };
         let appended = op.keys.map_or(0, |_| 2 * kv_heads);
-        self.dispatch("append", [self.program.max_rows, heads + appended, 1], &push)
+        let groups = [self.program.max_rows, heads + appended, 1];
+        let constants = [kv.ty, head_dim, heads, kv_heads, self.page_tokens()?];
+        self.specialized("append", &constants, groups, &push)
+    }
+
+    fn page_tokens(&self) -> Result<u32, DeviceError> {
+        Ok(self.resources.cache(self.program.cache)?.desc.page_tokens)
     }
 
     /// A layer of the cache.
@@ -107,6 +112,13 @@ impl Lowering<'_> {
         let kv = self.constant(&kv);
         let rows = self.program.max_rows;
         let spans = self.program.max_context.div_ceil(SPAN).max(1);
+        // Indices of shaders have 32 bits.
+        let numbers = [heads, spans, head_dim + 2]
+            .iter()
+            .fold(u64::from(rows), |product, its| product.saturating_mul(u64::from(*its)));
+        if spans > 1 && numbers > u64::from(u32::MAX) {
+            return Err(self.unsupported(format!("attention of {rows} rows over {spans} spans")));
+        }
         let partials = match spans {
             1 => 0,
             _ => self.area(Area::Partials, heads * spans * (head_dim + 2)),
@@ -129,16 +141,17 @@ impl Lowering<'_> {
             partials,
             words,
             factors,
-            heads,
             window,
             scale: op.scale,
             spans,
             slope: growth.map_or(0.0, |its| its.slope),
             period: growth.map_or(0, |its| its.period_tokens),
+            reserved: 0,
         };
         let ty = self.resources.cache(self.program.cache)?.desc.kv_type;
         let shader = format!("attention TYPE=KV_{ty:?} HEADS={heads_of_group}");
-        self.dispatch(&shader, [rows, groups, spans], &push)?;
+        let constants = [head_dim, kv_heads, group, self.page_tokens()?];
+        self.specialized(&shader, &constants, [rows, groups, spans], &push)?;
         if spans == 1 {
             return Ok(());
         }

@@ -41,14 +41,14 @@ impl Lowering<'_> {
     ) -> Result<(), DeviceError> {
         let packed = self.packed_for_next(op.h, hidden);
         let out = if packed.is_some() { 0 } else { h };
-        let shape = self.shape_for(input, true);
+        let shape = self.shape_for(input, hidden, true);
         let (mut push, kind) = self.product_params(&[(op.gate, out), (op.up, 0)], input)?;
         push.stride = hidden;
         push.flags |= code(op.activation) * FLAG_ACTIVATION;
         push.out[1] = packed.map_or(0, |its| its.input.words);
         push.out[2] = packed.map_or(0, |its| its.input.factors);
         let groups = [hidden.div_ceil(shape.rows), shape.groups, 1];
-        self.dispatch(&shape.shader(kind), groups, &push)
+        self.specialized(&shape.shader(kind), &[input.blocks()], groups, &push)
     }
 
     pub(super) fn gate(&mut self, op: &op::Gate) -> Result<(), DeviceError> {

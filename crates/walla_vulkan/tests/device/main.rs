@@ -5,7 +5,8 @@ mod model;
 
 use model::{Shape, Step, run};
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
-use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_device::{Backend, Device, KvType, OpenOptions, philox4x32};
+use walla_reference_test::vulkan_test;
 use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 use walla_vulkan::VulkanBackend;
 
@@ -53,8 +54,7 @@ fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
     rows.fold(0.0, |most, row| if row > most || row.is_nan() { row } else { most })
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn all_types_give_the_results_of_the_oracle() {
     for ty in TYPES {
         // The kernels for integers round activations to 8 bits, as the shaders do. Without layers,
@@ -75,8 +75,7 @@ fn all_types_give_the_results_of_the_oracle() {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn heads_pages_and_windows_give_the_results_of_the_oracle() {
     let base = Shape::of(TensorType::F32);
     let steps = [Step::prompt(0, 0, 40), Step::rows(&[(0, 40), (1, 0), (2, 0)])];
@@ -98,8 +97,7 @@ fn heads_pages_and_windows_give_the_results_of_the_oracle() {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn mixtures_of_experts_give_the_results_of_the_oracle() {
     let steps = [Step::prompt(0, 0, 11), Step::rows(&[(0, 11), (1, 0)])];
     for experts in [(6, 2, ExpertScore::Softmax), (140, 8, ExpertScore::Sigmoid)] {
@@ -116,8 +114,7 @@ fn mixtures_of_experts_give_the_results_of_the_oracle() {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn long_contexts_have_several_spans() {
     let shape = Shape { context: 2048, ..Shape::of(TensorType::F32) };
     let steps: Vec<_> = (0..30).map(|part| Step::prompt(0, part * 40, 40)).collect();
@@ -125,8 +122,7 @@ fn long_contexts_have_several_spans() {
     assert!(apart < 2e-3, "{apart}");
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn rows_do_not_depend_on_their_neighbours() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::F16] {
         let shape = Shape::of(ty);
@@ -142,5 +138,89 @@ fn rows_do_not_depend_on_their_neighbours() {
         let mixed = run(&mut *gpu(), &shape, &mixed);
         let of_mixed = [1, 2, 3, 4, 5, 7, 11].map(|row| mixed[row].clone());
         assert!(alone[..] == of_mixed[..], "{ty}");
+    }
+}
+
+#[vulkan_test]
+fn prompts_in_any_pieces_have_the_same_bits() {
+    // Matrices that are large enough for all shaders of products; and rows that are no multiple of
+    // a workgroup's, with segments that are not full.
+    let large = |ty| Shape { layers: 1, hidden: 2048, heads: 48, kv_heads: 8, ..Shape::of(ty) };
+    let uneven = |ty| Shape { width: 224, hidden: 544, ..Shape::of(ty) };
+    for shape in [
+        large(TensorType::Q4K),
+        large(TensorType::Q5K),
+        large(TensorType::Q6K),
+        Shape { width: 224, ..large(TensorType::Q8_0) },
+        uneven(TensorType::Q4_0),
+        uneven(TensorType::Q5_1),
+        uneven(TensorType::Q8_0),
+        uneven(TensorType::F16),
+    ] {
+        let shape = Shape { has_biases: true, ..shape };
+        let whole = run(&mut *gpu(), &shape, &[Step::prompt(0, 0, 139)]);
+        for sizes in [&[1, 2, 4, 3, 8, 19, 33, 69][..], &[70, 69], &[5, 134]] {
+            let starts = sizes.iter().scan(0, |end, size| {
+                *end += size;
+                Some(Step::prompt(0, *end - size, *size))
+            });
+            let pieces = run(&mut *gpu(), &shape, &starts.collect::<Vec<_>>());
+            assert!(whole == pieces, "{shape:?} in pieces of {sizes:?}");
+        }
+    }
+}
+
+/// Steps of random sequences, each with a random number of its next tokens, in random order. A
+/// sequence begins again when it has ended.
+fn mixes(count: usize, sequences: u32, length: u32) -> Vec<Vec<(u32, u32)>> {
+    let mut number = 0;
+    let mut below = |end: u32| {
+        number += 1;
+        philox4x32([number, 0, 0, 0], [61, 0])[0] % end
+    };
+    let mut next = vec![0; sequences as usize];
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut rows = Vec::new();
+        for sequence in 0..sequences {
+            let tokens = below(12).saturating_sub(3);
+            let position = &mut next[sequence as usize];
+            let tokens = tokens.min(length - *position);
+            let its = (*position..*position + tokens).map(|position| (sequence, position));
+            let place = if below(2) == 0 { 0 } else { rows.len() };
+            rows.splice(place..place, its);
+            *position = (*position + tokens) % length;
+        }
+        if !rows.is_empty() {
+            all.push(rows);
+        }
+    }
+    all
+}
+
+#[vulkan_test]
+fn rows_of_200_random_mixes_have_the_bits_of_rows_alone() {
+    let base = Shape { has_biases: true, has_head_norms: true, ..Shape::of(TensorType::Q4K) };
+    for (count, shape) in [
+        (80, base),
+        (60, Shape { kv_type: KvType::Q8, ty: TensorType::Q6K, ..base }),
+        (60, Shape { window: Some(9), ty: TensorType::Q8_0, has_post_norms: true, ..base }),
+    ] {
+        let (sequences, length) = (6, 24);
+        let rows = (0..sequences * length).map(|row| (row / length, row % length));
+        let alone: Vec<_> = rows.map(|row| Step::rows(&[row])).collect();
+        let alone = run(&mut *gpu(), &shape, &alone);
+        let mixes = mixes(count, sequences, length);
+        let steps: Vec<_> = mixes.iter().map(|rows| Step::rows(rows)).collect();
+        let mixed = run(&mut *gpu(), &shape, &steps);
+        for (row, (sequence, position)) in mixed.iter().zip(mixes.concat()) {
+            let wanted = &alone[(sequence * length + position) as usize];
+            let bits = |row: &[f32]| row.iter().map(|n| n.to_bits()).collect::<Vec<_>>();
+            assert!(
+                bits(row) == bits(wanted),
+                "{:?}: sequence {sequence}, position {position}",
+                shape.ty
+            );
+        }
     }
 }

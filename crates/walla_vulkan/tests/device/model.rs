@@ -11,7 +11,7 @@ use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 const VOCAB: u32 = 80;
 const SEQUENCES: u32 = 6;
 const PAGE_TOKENS: u32 = 16;
-const MAX_ROWS: u32 = 40;
+const MAX_ROWS: u32 = 150;
 
 /// Parameters of a model.
 #[derive(Clone, Copy, Debug)]
@@ -286,7 +286,7 @@ pub fn run(device: &mut dyn Device, shape: &Shape, steps: &[Step]) -> Vec<Vec<f3
     let logits_host = device.create_host("logits", bytes).unwrap();
     let stream = device.create_stream(StreamPriority::Low).unwrap();
     let event = device.create_event().unwrap();
-    let buckets = [1, 2, 4, 8, MAX_ROWS];
+    let buckets = [1, 2, 4, 8, 40, MAX_ROWS];
     let program = |max_rows| Program {
         name: format!("{max_rows} rows"),
         phase: Phase::Decode,

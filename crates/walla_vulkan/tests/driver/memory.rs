@@ -1,4 +1,5 @@
 use walla_device::{Backend, Device, DeviceError, OpenOptions};
+use walla_reference_test::vulkan_test;
 use walla_vulkan::VulkanBackend;
 
 const MIB: u64 = 1 << 20;
@@ -18,8 +19,7 @@ fn refused(device: &mut dyn Device, bytes: u64) -> (u64, u64) {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn a_declared_ceiling_is_kept() {
     let mut device = open(Some(64 * MIB));
     let (wanted, free) = refused(&mut *device, 80 * MIB);
@@ -32,8 +32,7 @@ fn a_declared_ceiling_is_kept() {
 
 /// Drivers of GPUs report their budget (`VK_EXT_memory_budget`), lavapipe does since Mesa 23.1. The
 /// others refuse more than they have.
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn without_a_ceiling_the_budget_of_the_driver_is_kept() {
     let listed = VulkanBackend::default().devices().unwrap().remove(0);
     let mut device = open(None);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use walla_device::{Backend, KvType, OpenOptions};
+use walla_reference_test::vulkan_test;
 use walla_types::TensorType;
 use walla_vulkan::VulkanBackend;
 
@@ -22,8 +23,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn compiled_shaders_are_kept_and_a_damaged_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");

@@ -1,6 +1,7 @@
 //! Counts the driver calls of a step.
 
 use walla_device::DeltaShape;
+use walla_reference_test::vulkan_test;
 use walla_types::TensorType;
 
 use crate::in_flight::{Length, play};
@@ -8,8 +9,7 @@ use crate::model::{Experts, Shape};
 
 /// Nothing is recorded, allocated or waited for in play: a step is one submission, and a second one
 /// if its results are copied back.
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn ten_thousand_steps_record_allocate_and_wait_for_nothing() {
     let ty = TensorType::Q8_0;
     // Small: a driver in software takes milliseconds for each step.

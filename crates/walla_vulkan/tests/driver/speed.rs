@@ -1,12 +1,12 @@
 use walla_cpu::CpuBackend;
 use walla_device::{Backend, OpenOptions, Registry, StepTimes};
+use walla_reference_test::vulkan_test;
 use walla_vulkan::VulkanBackend;
 
 use crate::gpu;
 
 /// A comparison, as `auto` makes it for an integrated GPU.
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn both_devices_of_a_comparison_run_its_steps() {
     let cpu = CpuBackend::default().open("cpu", &OpenOptions::default()).unwrap();
     for mut device in [cpu, gpu()] {
@@ -24,8 +24,7 @@ fn both_devices_of_a_comparison_run_its_steps() {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn a_driver_in_software_is_chosen_by_name_only() {
     let registry = Registry::new().with(VulkanBackend::default()).with(CpuBackend::default());
     let gpus = VulkanBackend::default().devices().unwrap();
@@ -37,8 +36,7 @@ fn a_driver_in_software_is_chosen_by_name_only() {
     }
 }
 
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn the_bandwidth_is_measured() {
     let rate = gpu().read_bytes_per_second().unwrap().unwrap();
     println!("{:.1} GB/s", rate / 1e9);

@@ -1,4 +1,5 @@
 use walla_device::KvType;
+use walla_reference_test::vulkan_test;
 use walla_types::TensorType;
 
 use crate::gpu;
@@ -24,8 +25,7 @@ impl Engine {
 }
 
 /// Two engines of a process on one GPU take turns, one ends first.
-#[test]
-#[ignore = "needs a Vulkan driver"]
+#[vulkan_test]
 fn two_devices_of_one_gpu_compute_as_each_alone() {
     let types = [TensorType::Q4K, TensorType::F16];
     let alone = types.map(|ty| {
