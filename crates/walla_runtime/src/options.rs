@@ -158,8 +158,9 @@ pub struct EngineOptions {
     /// template. If that template is absent or does not work, the model loads and raw prompts work;
     /// [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
-    /// Device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best device that
-    /// opens and has enough memory for the model.
+    /// Device that runs the model: `auto`, `cpu`, `cuda:0`, `vulkan:0`. Default: `auto`, the best
+    /// device that opens and has enough memory for the model. With a name the load fails if this
+    /// device is absent.
     /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) reports why a better device
     /// was not used.
     pub device: String,
