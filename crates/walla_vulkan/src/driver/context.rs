@@ -262,7 +262,7 @@ pub(super) fn failed(call: &'static str, error: vk::Result) -> DeviceError {
 mod tests {
     use super::*;
 
-    /// The handle of a device that this closes; it is reported as lost before.
+    /// The handle of a device that is opened, reported as lost if `is_lost`, and closed.
     fn close(library: &'static Library, is_lost: bool) -> vk::Device {
         let mut context = Context::open(library, &library.gpus()[0], None, None).unwrap();
         if is_lost {

@@ -158,6 +158,12 @@ fn measured(executor: Executor, max_agents: u32, model: &ModelSpec) -> Result<Me
     Ok(all)
 }
 
+impl Measured {
+    fn left_agents(&self) -> Vec<u32> {
+        self.left.iter().map(|(agents, _)| *agents).collect()
+    }
+}
+
 /// The seconds of a measurement, from a number of agents that was measured and its seconds.
 fn expected_seconds(measured: Option<(u32, f64)>, agents: u32) -> f64 {
     measured.map_or(0.0, |(its, seconds)| seconds * f64::from(agents) / f64::from(its))
@@ -293,7 +299,7 @@ impl Report {
                     "tokens_per_second_each": step.per_second(fitting.budget_ms),
                     "fits_a_frame": step.ms <= fitting.budget_ms,
                 })).collect::<Vec<_>>(),
-                "agents_not_measured": fitting.measured.left.iter().map(|its| its.0).collect::<Vec<_>>(),
+                "agents_not_measured": fitting.measured.left_agents(),
             }),
         };
         if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
