@@ -6,7 +6,7 @@ use ash::vk::PhysicalDeviceType;
 use walla_types::environment;
 
 use crate::device::VulkanDevice;
-use crate::driver::{Gpu, Library};
+use crate::driver::{Gpu, Library, OPTIONAL};
 
 /// Lists and opens GPUs through Vulkan. Without a loader or a driver, it reports why and lists no
 /// GPU.
@@ -24,6 +24,21 @@ impl VulkanBackend {
     #[must_use]
     pub fn from_env() -> Self {
         Self { without: environment::vulkan_without(), cache: environment::vulkan_cache() }
+    }
+
+    /// Does not use features of a GPU, by name: `dot`, `matrices`. Others are refused when a GPU is
+    /// opened.
+    #[must_use]
+    pub fn without(mut self, names: &[&str]) -> Self {
+        self.without = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    fn check_names(&self) -> Result<(), String> {
+        let is_unknown = |name: &&String| !OPTIONAL.contains(&name.as_str());
+        let Some(name) = self.without.iter().find(is_unknown) else { return Ok(()) };
+        let (variable, known) = (environment::VULKAN_WITHOUT, OPTIONAL.join(", "));
+        Err(format!("{variable} names {name:?}, which is none of {known}"))
     }
 
     /// Keeps compiled shaders in a folder, which is created. Without this call they are compiled at
@@ -71,6 +86,7 @@ impl Backend for VulkanBackend {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        self.check_names()?;
         let library = Library::load()?;
         let gpus = library.gpus();
         if gpus.is_empty() {
@@ -108,6 +124,7 @@ impl VulkanBackend {
     /// [`DeviceError::Invalid`] for an unknown name.
     pub fn open_gpu(&self, name: &str, options: &OpenOptions) -> Result<VulkanDevice, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
+        self.check_names().map_err(failed)?;
         let library = Library::load().map_err(failed)?;
         let found = ordinal(name).and_then(|ordinal| Some((ordinal, library.gpus().get(ordinal)?)));
         let Some((ordinal, gpu)) = found else {
@@ -116,5 +133,19 @@ impl VulkanBackend {
         };
         let gpu = gpu.without(&self.without);
         VulkanDevice::open((library, &gpu, ordinal), self.cache.as_deref(), options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_features_are_refused_by_name() {
+        let backend = VulkanBackend::default().without(&["dot", "matrix"]);
+        let refused = backend.open_gpu("vulkan:0", &OpenOptions::default()).unwrap_err();
+        for reason in [backend.devices().unwrap_err(), refused.to_string()] {
+            assert!(reason.contains("\"matrix\", which is none of dot, matrices"), "{reason}");
+        }
     }
 }

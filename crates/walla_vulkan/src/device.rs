@@ -120,8 +120,17 @@ impl VulkanDevice {
         if self.pending.len() == MAX_PENDING { self.flush() } else { Ok(()) }
     }
 
+    /// Submits what is enqueued if there is no room behind it: it must run before there is some.
+    fn flush_if_full(&mut self, room: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if let Err(DeviceError::HostInFlight { .. }) = room {
+            self.flush()?;
+        }
+        room
+    }
+
     fn transfer(&mut self, transfer: &Transfer) -> Result<(), DeviceError> {
-        self.transfers.reserve(&mut self.context, 1)?;
+        let room = self.transfers.reserve(&mut self.context, 1);
+        self.flush_if_full(room)?;
         // Before a ticket is known: a full list is submitted.
         self.make_room()?;
         let ticket = self.next_ticket();
@@ -438,7 +447,8 @@ impl Device for VulkanDevice {
             return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
         }
         let table = self.resources.cache(cache)?.table.address();
-        self.cache_ops.reserve(&mut self.context, commands.len())?;
+        let room = self.cache_ops.reserve(&mut self.context, commands.len());
+        self.flush_if_full(room)?;
         for command in commands {
             self.make_room()?;
             let ticket = self.next_ticket();
@@ -575,7 +585,8 @@ impl VulkanDevice {
                 }
                 within(&memory, offset, pages.len() * image.page_bytes())?;
                 let table = cache.table.address();
-                self.page_images.reserve(&mut self.context, pages.len())?;
+                let room = self.page_images.reserve(&mut self.context, pages.len());
+                self.flush_if_full(room)?;
                 for (index, page) in (0..).zip(pages) {
                     self.make_room()?;
                     let work = PageImage {

@@ -132,15 +132,21 @@ impl<W: Work> Ring<W> {
     /// Checks that `count` works fit.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`] if they do not.
+    /// [`DeviceError::HostInFlight`] if too many are in flight, [`DeviceError::Invalid`] if they
+    /// never fit.
     pub(crate) fn reserve(&self, context: &mut Context, count: usize) -> Result<(), DeviceError> {
-        let last = (self.next + count.max(1) - 1) % W::SLOTS;
-        let is_free = count <= W::SLOTS && context.has_reached(self.slots[last].1)?;
-        if is_free {
-            return Ok(());
+        if count > W::SLOTS {
+            let (slots, shader) = (W::SLOTS, W::SHADER);
+            return Err(DeviceError::Invalid(format!(
+                "{count} works of {shader}: at most {slots}"
+            )));
         }
-        let reason = format!("{} works are in flight: retry after a poll", W::SLOTS);
-        Err(DeviceError::Failed { call: W::SHADER, reason })
+        let last = (self.next + count.max(1) - 1) % W::SLOTS;
+        match context.has_reached(self.slots[last].1)? {
+            true => Ok(()),
+            // None of the caller's: their descriptions.
+            false => Err(DeviceError::HostInFlight { host: u32::MAX }),
+        }
     }
 
     /// The commands of a work that has room. The submission of this ticket must contain them.

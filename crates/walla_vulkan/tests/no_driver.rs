@@ -25,8 +25,13 @@ fn without_a_usable_driver_the_cpu_runs() {
         fs::write(at(name), "this is no library\n").unwrap();
     }
     fs::write(at("no.json"), "{}").unwrap();
+    let others = tempfile::tempdir().unwrap();
+    for name in ["libvulkan.so", "libvulkan.so.1"] {
+        fs::copy(loaded("libgcc_s.so"), others.path().join(name)).unwrap();
+    }
     let cases = [
         ("a broken loader", "LD_LIBRARY_PATH", folder.path().to_owned()),
+        ("another library", "LD_LIBRARY_PATH", others.path().to_owned()),
         ("no driver", "VK_ICD_FILENAMES", at("none.json")),
         ("a broken driver", "VK_ICD_FILENAMES", at("no.json")),
     ];
@@ -41,10 +46,19 @@ fn without_a_usable_driver_the_cpu_runs() {
     }
 }
 
+/// File of a library of this process.
+fn loaded(name: &str) -> String {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let file = maps.split_whitespace().find(|word| word.contains(name));
+    file.unwrap_or_else(|| panic!("no {name}")).to_owned()
+}
+
 fn child() {
     let vulkan = VulkanBackend::default();
     let reason = vulkan.devices().expect_err("no driver");
     assert!(reason.contains("Vulkan"), "{reason}");
+    // A reason, not only its title.
+    assert!(!reason.trim_end().ends_with(':'), "{reason}");
     let refused = vulkan.open("vulkan:0", &OpenOptions::default()).err().expect("no driver");
     println!("{reason}; {refused}");
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });

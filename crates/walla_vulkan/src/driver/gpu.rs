@@ -16,6 +16,9 @@ pub(super) const MATRICES: &CStr = ash::khr::cooperative_matrix::NAME;
 /// Needs no enabling: it is a question to the driver.
 const BUDGET: &CStr = ash::ext::memory_budget::NAME;
 
+/// Names of the features that can be left out.
+pub(crate) const OPTIONAL: [&str; 2] = ["dot", "matrices"];
+
 /// The loader and an instance. It lives until the program ends.
 pub(crate) struct Library {
     _entry: ash::Entry,
@@ -33,6 +36,8 @@ pub(crate) struct Gpu {
     pub(crate) kind: vk::PhysicalDeviceType,
     pub(crate) api: (u32, u32),
     pub(crate) memory_bytes: u64,
+    /// Most bytes of one allocation.
+    pub(super) max_allocation_bytes: u64,
     /// Index of the largest heap of the device, and whether the driver reports its budget.
     heap: usize,
     has_budget: bool,
@@ -202,7 +207,13 @@ fn load() -> Result<ash::Entry, String> {
         };
         // SAFETY: every loader has this symbol, with this type.
         let found = unsafe { library.get(b"vkGetInstanceProcAddr\0") };
-        let Ok(get_instance_proc_addr) = found.map(|symbol| *symbol) else { continue };
+        let get_instance_proc_addr = match found {
+            Ok(symbol) => *symbol,
+            Err(error) => {
+                reason = error.to_string();
+                continue;
+            }
+        };
         // Never unloaded: drivers may leave threads behind.
         std::mem::forget(library);
         // SAFETY: the function is the loader's.
@@ -215,9 +226,11 @@ impl Gpu {
     fn of(entry: &ash::Entry, instance: &ash::Instance, physical: vk::PhysicalDevice) -> Self {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
+        let mut limits = vk::PhysicalDeviceMaintenance3Properties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
             .push_next(&mut driver)
-            .push_next(&mut subgroup);
+            .push_next(&mut subgroup)
+            .push_next(&mut limits);
         // SAFETY: the device is the instance's; the chained structs are of version 1.2.
         unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
         let properties = properties.properties;
@@ -316,6 +329,7 @@ impl Gpu {
             kind: properties.device_type,
             api: (vk::api_version_major(api), vk::api_version_minor(api)),
             memory_bytes: local.map(|(_, heap)| heap.size).unwrap_or_default(),
+            max_allocation_bytes: limits.max_memory_allocation_size,
             heap: local.map(|(index, _)| index).unwrap_or_default(),
             has_budget: has(BUDGET),
             cache_key: CacheKey {

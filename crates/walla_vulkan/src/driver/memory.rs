@@ -106,6 +106,12 @@ impl Context {
         if place == Place::Device && wanted > left {
             return Err(out_of_memory(left));
         }
+        // More than the GPU has is refused as such by the driver.
+        let limit = self.gpu.max_allocation_bytes;
+        if wanted > limit && wanted <= self.gpu.memory_bytes {
+            let what = format!("{wanted} bytes in one piece for {what}: at most {limit}");
+            return Err(DeviceError::Unsupported { device: self.gpu.name.clone(), what });
+        }
         let bytes = wanted.max(least.min(left));
         let info = vk::BufferCreateInfo::default().size(bytes).usage(
             vk::BufferUsageFlags::STORAGE_BUFFER

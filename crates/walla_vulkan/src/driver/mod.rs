@@ -17,6 +17,6 @@ mod pipeline_cache;
 mod record;
 
 pub(crate) use context::Context;
-pub(crate) use gpu::{Gpu, Library};
+pub(crate) use gpu::{Gpu, Library, OPTIONAL};
 pub(crate) use memory::{Memory, Place};
 pub(crate) use record::{Clock, Commands, Dispatch, Pipeline};
