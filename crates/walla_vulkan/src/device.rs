@@ -13,11 +13,11 @@ use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::backend;
 use crate::cache;
-use crate::driver::{Commands, Context, Gpu, Library, Memory, Place};
+use crate::driver::{Commands, Context, Dispatch, Gpu, Library, Memory, Place};
 use crate::loading::Staging;
 use crate::lower::{Lowered, Lowering, Workspace};
 use crate::resources::{Event, Host, Resources, Rope, Vector, unknown};
-use crate::ring::{CacheOp, PageImage, Ring, Transfer};
+use crate::ring::{CacheOp, PageImage, Ring, Transfer, Work};
 use crate::shaders::Shaders;
 
 /// Result blocks of one mapped allocation: at most the slots of an executor's ring.
@@ -25,10 +25,12 @@ const MAX_BLOCKS: usize = 64;
 /// Commands that wait for the next submission.
 const MAX_PENDING: usize = 512;
 
-/// A measurement of the memory: bytes of a copy, many times any cache, and copies, in which clocks
-/// rise.
-const COPY_BYTES: u64 = 512 << 20;
-const COPIES: usize = 10;
+/// A measurement of the memory: bytes of a copy, many times any cache, and of its pieces, which run
+/// at once; copies of a submission, and submissions, in which clocks rise.
+const COPY_BYTES: usize = 512 << 20;
+const PIECE_BYTES: usize = 2 << 20;
+const COPIES: usize = 4;
+const SUBMISSIONS: usize = 3;
 
 /// Time of one shader in a program.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,24 +200,41 @@ impl Device for VulkanDevice {
         self.context.counters()
     }
 
-    /// Bytes that a copy in the device's memory reads and writes: a little less than a shader could
-    /// read.
+    /// Bytes that a copy in the device's memory reads and writes, by a shader: a little less than
+    /// one could read.
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
-        let bytes = self.context.free_bytes().map_or(COPY_BYTES, |free| COPY_BYTES.min(free / 4));
+        let free = self.context.free_bytes().map_or(COPY_BYTES, |free| (free / 4) as usize);
+        let pieces = (COPY_BYTES.min(free) / PIECE_BYTES).max(1);
         let what = "a measurement";
-        let from = self.context.allocate(what, bytes as usize, Place::Device)?;
-        let to = self.context.allocate(what, bytes as usize, Place::Device)?;
+        let from = self.context.allocate(what, pieces * PIECE_BYTES, Place::Device)?;
+        let to = self.context.allocate(what, pieces * PIECE_BYTES, Place::Device)?;
         // Not zeros: some GPUs read them faster, and pages that were never written are one page.
         for memory in [&from, &to] {
             self.context.fill_now(memory, 0x5a5a_5a5a)?;
         }
+        let place = |memory: &Memory, piece| memory.address() + (piece * PIECE_BYTES) as u64;
+        let works: Vec<_> = (0..pieces)
+            .map(|piece| Transfer::of(place(&from, piece), place(&to, piece), PIECE_BYTES))
+            .collect();
+        let bytes: &[u8] = bytemuck::cast_slice(&works);
+        let memory = self.context.allocate(what, bytes.len(), Place::Host)?;
+        self.context.host_mut(&memory, 0..bytes.len()).copy_from_slice(bytes);
+        let pipeline = self.shaders.get(&mut self.context, Transfer::SHADER, &[])?;
+        let dispatch = |index: usize| {
+            let address = memory.address() + (index % pieces * size_of::<Transfer>()) as u64;
+            let (groups, push) = ([Transfer::GROUPS, 1, 1], address.to_le_bytes().to_vec());
+            Dispatch { pipeline, groups, push, waits: index.is_multiple_of(pieces) }
+        };
+        let dispatches: Vec<_> = (0..COPIES * pieces).map(dispatch).collect();
+        let commands = self.context.record(&dispatches, None)?;
         let mut shortest = f64::INFINITY;
-        for _ in 0..COPIES {
+        for _ in 0..SUBMISSIONS {
             let begin = Instant::now();
-            self.context.copy_now((&from, 0), (&to, 0), bytes as usize)?;
+            self.context.submit(&[commands])?;
+            self.context.synchronize()?;
             shortest = shortest.min(begin.elapsed().as_secs_f64());
         }
-        Ok(Some(2.0 * bytes as f64 / shortest))
+        Ok(Some((2 * COPIES * pieces * PIECE_BYTES) as f64 / shortest))
     }
 
     fn load_matrix(

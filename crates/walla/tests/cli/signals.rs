@@ -69,8 +69,10 @@ fn a_server_ends_when_the_system_asks() {
         let mut command = walla(&["serve", "--port", "0", "--device", "cpu"]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let is_ready = |line: &std::io::Result<String>| line.as_ref().unwrap().contains("http://");
-        assert!(lines.any(|line| is_ready(&line)), "it starts");
+        let ready =
+            lines.find_map(|line| Some(line.unwrap()).filter(|its| its.contains("http://")));
+        let ready = ready.expect("it starts");
+        assert!(ready.ends_with(", device cpu"), "{ready}");
         let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert!(kill.success());
         assert!(child.wait().unwrap().success(), "{signal}");

@@ -1,6 +1,7 @@
 //! Opens models and engines for most verbs, with a progress bar for long loads.
 
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -139,7 +140,12 @@ pub async fn engine(
         builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
     bar.finish_and_clear();
     let engine = engine.map_err(|error| not_started(path, &error))?;
-    warn(engine.model().into_iter().flat_map(|card| &card.warnings));
+    if let Some(card) = engine.model() {
+        if std::io::stderr().is_terminal() {
+            note!("walla: device {}", card.device_line());
+        }
+        warn(&card.warnings);
+    }
     Ok(engine)
 }
 

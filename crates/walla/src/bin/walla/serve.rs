@@ -65,7 +65,8 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         return Err(format!("the model cannot chat: {state}; {ways}").into());
     }
     let asked_to_end = load::asked_to_end()?;
-    note!("walla: {} on http://{address}/v1", options.model);
+    let device = engine.model().map(|card| card.device_line()).unwrap_or_default();
+    note!("walla: {} on http://{address}/v1, device {device}", options.model);
     let served = async {
         tokio::select! {
             result = serve(listener, engine.clone(), options) => result,
