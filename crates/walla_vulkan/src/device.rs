@@ -13,7 +13,7 @@ use walla_types::MAX_PENALTY_WINDOW;
 
 use crate::backend;
 use crate::cache;
-use crate::driver::{Commands, Context, Dispatch, Gpu, Library, Memory, Place};
+use crate::driver::{self, Commands, Context, Dispatch, Gpu, Library, Memory, Place};
 use crate::loading::Staging;
 use crate::lower::{Lowered, Lowering, Workspace};
 use crate::resources::{Event, Host, Resources, Rope, Vector, unknown};
@@ -122,7 +122,7 @@ impl VulkanDevice {
         if self.pending.len() == MAX_PENDING { self.flush() } else { Ok(()) }
     }
 
-    /// Submits what is enqueued if there is no room behind it: it must run before there is some.
+    /// Submits the enqueued commands if a ring is full: they must run before a slot is free.
     fn flush_if_full(&mut self, room: Result<(), DeviceError>) -> Result<(), DeviceError> {
         if let Err(DeviceError::HostInFlight { .. }) = room {
             self.flush()?;
@@ -343,6 +343,7 @@ impl Device for VulkanDevice {
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
         self.context.refuse_lost()?;
+        let _call = driver::call();
         if !self.is_free(host)? {
             return Err(DeviceError::HostInFlight { host: host.0 });
         }
@@ -363,6 +364,7 @@ impl Device for VulkanDevice {
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DeviceError> {
         self.context.refuse_lost()?;
+        let _call = driver::call();
         if !self.is_free(host)? {
             return Err(DeviceError::HostInFlight { host: host.0 });
         }

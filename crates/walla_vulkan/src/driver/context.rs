@@ -7,6 +7,7 @@ use ash::vk;
 use walla_device::{DeviceCounters, DeviceError};
 
 use super::devices;
+use super::exit;
 use super::gpu::{Gpu, Library};
 use super::memory::Arena;
 use super::pipeline_cache::CacheFile;
@@ -68,6 +69,7 @@ impl Context {
         if let Some(what) = &gpu.lacks {
             return Err(DeviceError::Unsupported { device: gpu.name.clone(), what: what.clone() });
         }
+        let _call = exit::call();
         let device = devices::take(library, gpu)?;
         let synchronization = devices::synchronization(library, gpu, &device)?;
         // SAFETY: the queue was created with the device.
@@ -161,6 +163,7 @@ impl Context {
     /// Enqueues recorded command buffers, in this order. Returns their ticket.
     pub(crate) fn submit(&mut self, commands: &[Commands]) -> Result<u64, DeviceError> {
         self.refuse_lost()?;
+        let _call = exit::call();
         self.infos.clear();
         self.infos.extend(commands.iter().map(|commands| commands.info()));
         let ticket = self.submitted + 1;
@@ -189,6 +192,7 @@ impl Context {
             return Ok(true);
         }
         self.refuse_lost()?;
+        let _call = exit::call();
         self.counters.event_queries += 1;
         // SAFETY: the semaphore is a timeline of this device.
         let value = unsafe { self.device.get_semaphore_counter_value(self.timeline) };
@@ -213,6 +217,7 @@ impl Context {
 
     fn wait(&self, nanos: u64) -> Result<(), vk::Result> {
         let (semaphores, values) = ([self.timeline], [self.submitted]);
+        let _call = exit::call();
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline of this device.
         unsafe { self.device.wait_semaphores(&info, nanos) }
@@ -227,16 +232,20 @@ impl Drop for Context {
             return;
         }
         for pipeline in &self.pipelines {
+            let _call = exit::call();
             // SAFETY: no work uses it.
             unsafe { self.device.destroy_pipeline(*pipeline, None) };
         }
         for pool in &self.queries {
+            let _call = exit::call();
             // SAFETY: as above.
             unsafe { self.device.destroy_query_pool(*pool, None) };
         }
         for arena in &self.arenas {
+            let _call = exit::call();
             arena.destroy(&self.device);
         }
+        let _call = exit::call();
         // SAFETY: as above.
         unsafe { self.device.destroy_pipeline_cache(self.cache, None) };
         // SAFETY: as above.

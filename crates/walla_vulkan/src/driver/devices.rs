@@ -14,6 +14,7 @@ use ash::vk;
 use walla_device::DeviceError;
 
 use super::context::failed;
+use super::exit;
 use super::gpu::{Gpu, Library, MATRICES};
 
 /// The properties of a device, fixed when it is created.
@@ -99,7 +100,9 @@ fn create(library: &'static Library, gpu: &Gpu) -> Result<ash::Device, DeviceErr
     }
     // SAFETY: the GPU has all requested features, and the structs live until the call ends.
     let device = unsafe { library.instance.create_device(gpu.physical, &info, None) };
-    device.map_err(|error| failed("vkCreateDevice", error))
+    let device = device.map_err(|error| failed("vkCreateDevice", error))?;
+    exit::watch();
+    Ok(device)
 }
 
 /// The calls of `synchronization2`.

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use ash::vk;
 
+use super::exit;
 use super::pipeline_cache::CacheKey;
 
 /// Extensions of a device that are used where it has them.
@@ -138,6 +139,7 @@ impl Library {
         if !gpu.has_budget {
             return None;
         }
+        let _call = exit::call();
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
         // SAFETY: the GPU is the instance's, and has the extension of the chained struct.
@@ -148,6 +150,7 @@ impl Library {
     }
 
     fn open() -> Result<Self, String> {
+        let _call = exit::call();
         let entry = load()?;
         // SAFETY: the entry points are loaded.
         let version = unsafe { entry.try_enumerate_instance_version() };

@@ -7,6 +7,7 @@ use ash::vk;
 use walla_device::DeviceError;
 
 use super::context::{Context, failed};
+use super::exit;
 
 /// Least bytes of an allocation: a driver may allow no more than 4,096 of them.
 const DEVICE_BYTES: u64 = 32 << 20;
@@ -96,6 +97,7 @@ impl Context {
     }
 
     fn add_arena(&mut self, what: &str, wanted: u64, place: Place) -> Result<usize, DeviceError> {
+        let _call = exit::call();
         let least = if place == Place::Device { DEVICE_BYTES } else { HOST_BYTES };
         let left = left(self.max_bytes, self.used_bytes, self.free_bytes());
         let out_of_memory = |free_bytes| DeviceError::OutOfMemory {

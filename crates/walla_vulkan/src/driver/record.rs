@@ -4,6 +4,7 @@ use ash::vk;
 use walla_device::DeviceError;
 
 use super::context::{Context, PUSH_BYTES};
+use super::exit;
 use super::memory::{Memory, Place};
 
 /// A compute shader that is ready to dispatch.
@@ -56,6 +57,7 @@ impl Context {
         constants: &[u32],
     ) -> Result<Pipeline, DeviceError> {
         self.refuse_lost()?;
+        let _call = exit::call();
         let info = vk::ShaderModuleCreateInfo::default().code(spirv);
         // SAFETY: the crate's shaders are valid SPIR-V.
         let module = unsafe { self.device.create_shader_module(&info, None) };
@@ -89,6 +91,7 @@ impl Context {
     /// Keeps the pipelines on disk, if there are others than before. A failure has no effect.
     pub(crate) fn keep_pipelines(&mut self) {
         let Some(file) = &mut self.cache_file else { return };
+        let _call = exit::call();
         // SAFETY: the cache is this device's.
         if let Ok(data) = unsafe { self.device.get_pipeline_cache_data(self.cache) } {
             file.write(&data);
@@ -100,6 +103,7 @@ impl Context {
         if self.gpu.timestamp_nanos == 0.0 {
             return Ok(None);
         }
+        let _call = exit::call();
         let pool = self.queries(2)?;
         let memory = self.allocate("timestamps", 16, Place::Device)?;
         Ok(Some(Clock { pool, memory }))
@@ -188,6 +192,7 @@ impl Context {
         dispatches: &[Dispatch],
         clock: Option<Clock>,
     ) -> Result<Commands, DeviceError> {
+        let _call = exit::call();
         let compute = vk::PipelineStageFlags2::COMPUTE_SHADER;
         let buffer = self.begin()?;
         if let Some(clock) = clock {
@@ -224,6 +229,7 @@ impl Context {
             let what = "timestamps".to_owned();
             return Err(DeviceError::Unsupported { device: self.gpu.name.clone(), what });
         }
+        let _call = exit::call();
         let pool = self.queries(count)?;
         let buffer = self.begin()?;
         // SAFETY: the pool has this many queries.
@@ -239,6 +245,7 @@ impl Context {
 
     /// Runs recorded dispatches and waits for them. Returns the nanoseconds of each.
     pub(crate) fn run_timed(&mut self, timed: &Timed) -> Result<Vec<f64>, DeviceError> {
+        let _call = exit::call();
         self.submit(&[timed.commands])?;
         self.synchronize()?;
         let mut ticks = vec![0_u64; timed.count as usize];
@@ -312,6 +319,7 @@ impl Context {
         &mut self,
         record: impl FnOnce(&ash::Device, vk::CommandBuffer),
     ) -> Result<(), DeviceError> {
+        let _call = exit::call();
         let buffer = self.begin()?;
         record(&self.device, buffer);
         let commands = self.end(buffer)?;

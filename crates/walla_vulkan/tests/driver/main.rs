@@ -4,6 +4,7 @@
 
 #![expect(dead_code, reason = "the tests of CUDA use more of the helpers")]
 
+mod exit;
 mod full;
 #[path = "../../../walla_cuda/tests/gpu/in_file.rs"]
 mod in_file;
