@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use walla::serve::{ServeOptions, serve};
-use walla::{Embedder, EmbedderOptions, LongTexts};
+use walla::{Embedder, EmbedderOptions, LongTexts, ModelCard};
 
 use crate::Failure;
 use crate::args::Serve;
@@ -65,7 +65,7 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         return Err(format!("the model cannot chat: {state}; {ways}").into());
     }
     let asked_to_end = load::asked_to_end()?;
-    let device = engine.model().map(|card| card.device_line()).unwrap_or_default();
+    let device = engine.model().map(ModelCard::device_line).unwrap_or_default();
     note!("walla: {} on http://{address}/v1, device {device}", options.model);
     let served = async {
         tokio::select! {
