@@ -58,20 +58,22 @@ fn end_while_devices_work(work: &str) {
     // SAFETY: a function of the C library; the handler lives as long as the process.
     assert_eq!(unsafe { atexit(check) }, 0);
     for _ in 0..2 {
-        match work {
-            "steps" => {
-                let mut rig = rig();
-                let mut step = move |position: u32| {
+        if work == "steps" {
+            let mut rig = rig();
+            thread::spawn(move || {
+                let mut position = 0;
+                loop {
                     rig.step(&[Piece::new(0, position % 64, &[7])], 0);
                     STEPS.fetch_add(1, Ordering::AcqRel);
-                };
-                thread::spawn(move || (0..).for_each(&mut step));
-            }
-            _ => drop(thread::spawn(|| {
-                loop {
-                    drop(rig())
+                    position += 1;
                 }
-            })),
+            });
+        } else {
+            thread::spawn(|| {
+                loop {
+                    drop(rig());
+                }
+            });
         }
     }
     thread::sleep(Duration::from_millis(if work == "steps" { 20 } else { 300 }));
