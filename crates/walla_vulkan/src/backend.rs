@@ -19,19 +19,12 @@ pub struct VulkanBackend {
 
 impl VulkanBackend {
     /// A backend with settings from the [environment](walla_types::environment).
-    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used. Compiled shaders are kept
+    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used; with an unknown name no GPU
+    /// is listed or opened. Compiled shaders are kept
     /// in the user's cache folder, or in the folder `WALLA_VULKAN_CACHE`; `0`: not at all.
     #[must_use]
     pub fn from_env() -> Self {
         Self { without: environment::vulkan_without(), cache: environment::vulkan_cache() }
-    }
-
-    /// Does not use features of a GPU, by name: `dot`, `matrices`. Others are refused when a GPU is
-    /// opened.
-    #[must_use]
-    pub fn without(mut self, names: &[&str]) -> Self {
-        self.without = names.iter().map(|&name| name.to_owned()).collect();
-        self
     }
 
     fn check_names(&self) -> Result<(), String> {
@@ -142,7 +135,8 @@ mod tests {
 
     #[test]
     fn unknown_features_are_refused_by_name() {
-        let backend = VulkanBackend::default().without(&["dot", "matrix"]);
+        let without = ["dot", "matrix"].map(str::to_owned).to_vec();
+        let backend = VulkanBackend { without, ..VulkanBackend::default() };
         let refused = backend.open_gpu("vulkan:0", &OpenOptions::default()).unwrap_err();
         for reason in [backend.devices().unwrap_err(), refused.to_string()] {
             assert!(reason.contains("\"matrix\", which is none of dot, matrices"), "{reason}");

@@ -17,7 +17,7 @@ use crate::driver::{self, Commands, Context, Dispatch, Gpu, Library, Memory, Pla
 use crate::loading::Staging;
 use crate::lower::{Lowered, Lowering, Workspace};
 use crate::resources::{Event, Host, Resources, Rope, Vector, unknown};
-use crate::ring::{CacheOp, PageImage, Ring, Transfer, Work};
+use crate::ring::{self, CacheOp, PageImage, Ring, Transfer, Work};
 use crate::shaders::Shaders;
 
 /// Result blocks of one mapped allocation: at most the slots of an executor's ring.
@@ -220,10 +220,10 @@ impl Device for VulkanDevice {
         let memory = self.context.allocate(what, bytes.len(), Place::Host)?;
         self.context.host_mut(&memory, 0..bytes.len()).copy_from_slice(bytes);
         let pipeline = self.shaders.get(&mut self.context, Transfer::SHADER, &[])?;
-        let dispatch = |index: usize| {
-            let address = memory.address() + (index % pieces * size_of::<Transfer>()) as u64;
-            let (groups, push) = ([Transfer::GROUPS, 1, 1], address.to_le_bytes().to_vec());
-            Dispatch { pipeline, groups, push, waits: index.is_multiple_of(pieces) }
+        // The pieces of a copy do not wait for each other.
+        let dispatch = |index: usize| Dispatch {
+            waits: index.is_multiple_of(pieces),
+            ..ring::dispatch::<Transfer>(pipeline, &memory, index % pieces)
         };
         let dispatches: Vec<_> = (0..COPIES * pieces).map(dispatch).collect();
         let commands = self.context.record(&dispatches, None)?;

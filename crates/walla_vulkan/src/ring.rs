@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, Zeroable};
 use walla_device::{CacheCommand, DeviceError};
 
-use crate::driver::{Commands, Context, Dispatch, Memory, Place};
+use crate::driver::{Commands, Context, Dispatch, Memory, Pipeline, Place};
 use crate::params::Address;
 use crate::shaders::Shaders;
 
@@ -104,6 +104,13 @@ impl Work for PageImage {
     const SLOTS: usize = 1024;
 }
 
+/// The dispatch of a work, by its index in an array of descriptions.
+pub(crate) fn dispatch<W: Work>(pipeline: Pipeline, works: &Memory, index: usize) -> Dispatch {
+    let address = works.address() + (index * size_of::<W>()) as u64;
+    let (groups, push) = ([W::GROUPS, 1, 1], address.to_le_bytes().to_vec());
+    Dispatch { pipeline, groups, push, waits: true }
+}
+
 /// The ring of one kind of work.
 #[derive(Debug)]
 pub(crate) struct Ring<W> {
@@ -121,10 +128,7 @@ impl<W: Work> Ring<W> {
         let pipeline = shaders.get(context, W::SHADER, &[])?;
         let mut slots = Vec::with_capacity(W::SLOTS);
         for slot in 0..W::SLOTS {
-            let address = memory.address() + (slot * size_of::<W>()) as u64;
-            let push = address.to_le_bytes().to_vec();
-            let dispatch = Dispatch { pipeline, groups: [W::GROUPS, 1, 1], push, waits: true };
-            slots.push((context.record(&[dispatch], None)?, 0));
+            slots.push((context.record(&[dispatch::<W>(pipeline, &memory, slot)], None)?, 0));
         }
         Ok(Self { memory, slots, next: 0, work: PhantomData })
     }
@@ -144,7 +148,7 @@ impl<W: Work> Ring<W> {
         let last = (self.next + count.max(1) - 1) % W::SLOTS;
         match context.has_reached(self.slots[last].1)? {
             true => Ok(()),
-            // None of the caller's: their descriptions.
+            // The descriptions are no host buffer of the caller.
             false => Err(DeviceError::HostInFlight { host: u32::MAX }),
         }
     }

@@ -1,6 +1,6 @@
-//! The end of the process. In its exit handlers a driver frees its memory and ends its threads,
-//! whatever other threads call meanwhile: they would read memory that is gone. So a handler that
-//! runs before the driver's waits for the calls in progress, and later calls never return.
+//! The end of the process. Exit handlers of a driver free its memory and end its threads. A call of
+//! another thread at that time would use freed memory. So a handler that runs before the driver's
+//! handlers waits for the calls in progress, and later calls never return.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ static CALLING: AtomicUsize = AtomicUsize::new(0);
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Values of [`Call`] of this thread.
+    /// Calls in progress on this thread: they nest.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -48,7 +48,8 @@ impl Drop for Call {
     }
 }
 
-/// Registers the handler behind those that a driver has registered so far: the latest runs first.
+/// Registers the handler. Handlers run in the reverse order of their registration, so this must
+/// follow the creation of a device, in which a driver registers its own.
 pub(super) fn watch() {
     unsafe extern "C" {
         fn atexit(handler: extern "C" fn()) -> c_int;

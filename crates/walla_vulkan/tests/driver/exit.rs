@@ -12,7 +12,7 @@ use crate::gpu;
 use crate::model::Shape;
 use crate::rig::{Piece, Rig};
 
-/// Set in the processes that end: what their devices do then.
+/// Set in the child processes: the work of their devices.
 const CHILD: &str = "WALLA_TEST_EXIT_CHILD";
 
 /// Steps of all devices.
@@ -41,7 +41,7 @@ fn rig() -> Rig {
     Rig::new(gpu(), &Shape::llama(TensorType::Q4K), KvType::F16, 3)
 }
 
-/// Runs behind the handlers that are registered later, as those of a driver do.
+/// An exit handler. It is registered before a driver's handlers, so it runs after them.
 extern "C" fn check() {
     let before = STEPS.load(Ordering::Acquire);
     thread::sleep(Duration::from_millis(50));
