@@ -19,9 +19,9 @@ pub struct VulkanBackend {
 
 impl VulkanBackend {
     /// A backend with settings from the [environment](walla_types::environment).
-    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used; with an unknown name no GPU
-    /// is listed or opened. Compiled shaders are kept in the user's cache folder, or in the folder
-    /// `WALLA_VULKAN_CACHE`; `0`: not at all.
+    /// `WALLA_VULKAN_WITHOUT` names features of a GPU that are not used; with an unknown name no
+    /// GPU is listed or opened. Compiled shaders are kept in the user's cache folder, or in the
+    /// folder `WALLA_VULKAN_CACHE`; `0`: not at all.
     #[must_use]
     pub fn from_env() -> Self {
         Self { without: environment::vulkan_without(), cache: environment::vulkan_cache() }
